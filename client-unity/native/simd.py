@@ -1,4 +1,4 @@
-"""Checks that OpenH264 was compiled with SIMD; without, it decodes 360° video several times slower.
+"""Checks that OpenH264 was compiled with SIMD (docs/results/unity-video.md says what that saves).
 
     simd.py x86_64|arm64 FILE...   one of the files, libholocast or OpenH264's archives, has the functions
 
@@ -22,7 +22,7 @@ FUNCTIONS = {
 
 
 def check(arch, files):
-    """Says what is missing, or returns None."""
+    """Returns a sentence about the missing functions, or None."""
     functions, fix = FUNCTIONS[arch]
     content = b"".join(pathlib.Path(f).read_bytes() for f in files)
     missing = [f for f in functions if f.encode() + b"\0" not in content]
