@@ -19,7 +19,7 @@ import (
 	"holocast/internal/config"
 )
 
-// Values of the setting calibration other than file names.
+// Values of the setting calibration that are not file names.
 const (
 	calibrationAuto = "auto"
 	calibrationNone = "none"
@@ -41,7 +41,7 @@ type poses struct {
 	byName map[string]camera.Transform
 }
 
-// maxPoseFile bounds a calibration file, bytes.
+// maxPoseFile bounds the size of a calibration file, in bytes.
 const maxPoseFile = 1 << 20
 
 // loadPoses reads the calibration file if the setting names one.
@@ -65,7 +65,7 @@ func loadPoses(setting string) (*poses, error) {
 	p := &poses{path: setting, byName: map[string]camera.Transform{}}
 	for name, c := range file.Cameras {
 		if len(c.Rotation) != 9 || len(c.Translation) != 3 {
-			return nil, fmt.Errorf("calibration %s: camera %s has %d rotation and %d translation numbers, want 9 and 3",
+			return nil, fmt.Errorf("calibration %s: camera %s has %d rotation and %d translation values, want 9 and 3",
 				setting, name, len(c.Rotation), len(c.Translation))
 		}
 		t := camera.Transform{R: [9]float64(c.Rotation), T: [3]float64(c.Translation)}
@@ -107,8 +107,8 @@ func (p *poses) of(names []string) (map[int]camera.Transform, error) {
 	return all, nil
 }
 
-// placeStored moves a livescan source's cameras to the poses stored with the take. It returns false if
-// there are none, and the markers have to be found.
+// placeStored moves a livescan source's cameras to the poses stored with the take. It returns false
+// if there are none; the poses must then be solved from the markers.
 func placeStored(dir string, cameras []points.Camera, log *slog.Logger) bool {
 	sources := make([]source.Source, len(cameras))
 	for i, c := range cameras {
@@ -117,7 +117,7 @@ func placeStored(dir string, cameras []points.Camera, log *slog.Logger) bool {
 	poses, err := livescanfiles.Poses(dir, sources)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			log.Warn("stored camera poses not used: looking for markers", "studio", dir, "err", err)
+			log.Warn("ignored the stored camera poses; solving them from the markers", "studio", dir, "err", err)
 		}
 		return false
 	}
@@ -135,8 +135,8 @@ type unplacedStudio struct {
 	numbers map[string]int // camera numbers in the session, by name in dir
 }
 
-// newUnplaced describes the studio in dir. Its cameras are numbered from first and still have their
-// directories' names.
+// newUnplaced describes the studio in dir. Its cameras are numbered from first and have not been
+// renamed yet.
 func newUnplaced(dir, box string, first int, cameras []points.Camera) unplacedStudio {
 	s := unplacedStudio{dir: dir, box: box, numbers: map[string]int{}}
 	for i, c := range cameras {
@@ -146,7 +146,7 @@ func newUnplaced(dir, box string, first int, cameras []points.Camera) unplacedSt
 }
 
 // place solves the cameras' poses from the markers they see and publishes them, which takes
-// seconds. Until then, or if there are no markers, the cameras stay at the origin.
+// seconds. Until then, or if solving fails, the cameras stay at the origin.
 func (s unplacedStudio) place(ctx context.Context, m *points.Medium, log *slog.Logger) {
 	solved, residual, notes, err := calibrate.Livescan(ctx, s.dir, s.box)
 	for _, note := range notes {
@@ -165,8 +165,8 @@ func (s unplacedStudio) place(ctx context.Context, m *points.Medium, log *slog.L
 		return
 	}
 	if err != nil {
-		log.Warn("camera poses not solved: all cameras stay at the origin; set markerBox, or calibration to a file of "+
-			"poses", "studio", s.dir, "err", err)
+		log.Warn("camera poses not solved: all cameras stay at the origin; set markerBox, or calibration to a file "+
+			"of poses", "studio", s.dir, "err", err)
 		return
 	}
 	log.Info("camera poses solved", "studio", s.dir, "cameras", len(poses),

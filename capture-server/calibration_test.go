@@ -16,8 +16,8 @@ import (
 	"holocast/internal/catalog"
 )
 
-// TestPublishBeforeSolve checks that cameras are in the session while their poses, which take
-// seconds, are being solved.
+// TestPublishBeforeSolve checks that cameras are in the session while their poses are still being
+// solved, which takes seconds.
 func TestPublishBeforeSolve(t *testing.T) {
 	data := os.Getenv("HOLOCAST_DATA")
 	if data == "" {
@@ -83,7 +83,7 @@ func newestPoses(t *testing.T, p *publish.Publisher) map[int]camera.Transform {
 	return poses
 }
 
-// TestStoredPoses checks that auto prefers the poses stored with a take to the markers.
+// TestStoredPoses checks that the setting auto prefers poses stored with a take over markers.
 func TestStoredPoses(t *testing.T) {
 	dir := studio(t, 1280, 720)
 	serial := camerasOf(t, dir, calibrationNone, nil)[0].Source.Calibration().Serial
@@ -95,8 +95,8 @@ func TestStoredPoses(t *testing.T) {
 	}{
 		"auto":          {calibrationAuto, "0\t" + serial + "\t7\n" + matrix, true, "camera poses read from the take"},
 		"none":          {calibrationNone, "0\t" + serial + "\t7\n" + matrix, false, ""},
-		"another take":  {calibrationAuto, "0\tother\t7\n" + matrix, false, "no pose of camera kinect"},
-		"damaged":       {calibrationAuto, "0\t" + serial, false, "stored camera poses not used"},
+		"another take":  {calibrationAuto, "0\tother\t7\n" + matrix, false, "no pose for camera kinect"},
+		"damaged":       {calibrationAuto, "0\t" + serial, false, "ignored the stored camera poses"},
 		"without poses": {calibrationAuto, "", false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -122,8 +122,8 @@ func TestStoredPoses(t *testing.T) {
 	}
 }
 
-// camerasOf opens a livescan source. Cameras without stored poses must be left to the markers, unless
-// the calibration is none.
+// camerasOf opens a livescan source. It checks that cameras without stored poses are left to the
+// markers, unless the calibration is none.
 func camerasOf(t *testing.T, dir, calibration string, log io.Writer) []points.Camera {
 	t.Helper()
 	if log == nil {

@@ -100,7 +100,7 @@ type received struct {
 	payload                 []byte
 }
 
-// next returns the next complete object and the number of incomplete ones before it, which an
+// next returns the next complete object and the number of incomplete objects before it, which an
 // overloaded machine causes.
 func next(ctx context.Context, t *testing.T, sub *moqt.Subscription) (o received, late int) {
 	t.Helper()
@@ -143,8 +143,8 @@ func newestObject(ctx context.Context, t *testing.T, sub *moqt.Subscription) []b
 	return b
 }
 
-// loopGrids returns the grids of the synthetic performer's loop by device time at fps frames a
-// second.
+// loopGrids returns the grids of the synthetic performer's loop at fps frames per second, by device
+// time.
 func loopGrids(ctx context.Context, t *testing.T, fps float64, frames int) map[time.Duration]pointcloud.Grid {
 	t.Helper()
 	const haste = 10 // play faster; the loop is the same at any rate
@@ -165,7 +165,8 @@ func loopGrids(ctx context.Context, t *testing.T, fps float64, frames int) map[t
 		}
 		at := haste * f.DeviceTime % (time.Duration(frames) * time.Second / time.Duration(fps))
 		if _, again := grids[at]; again {
-			// Sleep at random: reads in step with the loop would always miss the same frames.
+			// Sleep for random times, since reads in step with the loop would always miss the same
+			// frames.
 			time.Sleep(rand.N(20 * time.Millisecond))
 			continue
 		}
@@ -268,8 +269,8 @@ func TestFramesReachViewerOfRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	// Every published frame arrives, except late ones. A frame dropped by an overloaded server is
-	// missing from the sequence, and counted.
+	// Every published frame arrives, except for late ones. A frame dropped by an overloaded server
+	// is missing from the sequence and counted.
 	first, last := frames[groups[0]].header.Sequence, frames[groups[len(groups)-1]].header.Sequence
 	if lost, dropped := int(last-first)+1-len(groups), droppedFrames(ctx, t, web); lost < 0 || lost > dropped+late {
 		t.Errorf("%d frames have sequences %d to %d, but the server dropped %d, and %d objects were late", len(groups),
@@ -302,7 +303,7 @@ func TestFramesReachViewerOfRelay(t *testing.T) {
 		}
 	}
 
-	// The viewer learns that the session has ended.
+	// The viewer is notified that the session has ended.
 	server.Signal(syscall.SIGTERM)
 	for {
 		r, err := sub.AcceptSubgroup(ctx)
@@ -368,7 +369,7 @@ func TestViewerSurvivesServerRestart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	addr := freePort(t)
-	// The grace covers rendering the performer again on a busy machine.
+	// The deadline allows for rendering the performer again on a busy machine.
 	start(t, filepath.Join(bin, "relay"), "--listen", addr, "--http", addr, "--publisher-grace", "5m")
 	target := connect.Target{URL: "moqt://" + addr + "/test"}
 	ns, err := target.Namespace()

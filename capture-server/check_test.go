@@ -9,7 +9,7 @@ import (
 	"holocast/internal/service/servicetest"
 )
 
-// TestCheck checks that "capture-server check" names the line and setting.
+// TestCheck checks that "capture-server check" names the faulty line and setting.
 func TestCheck(t *testing.T) {
 	example, err := os.ReadFile("capture-server.example.yaml")
 	if err != nil {
@@ -29,7 +29,8 @@ func TestCheck(t *testing.T) {
 	})
 }
 
-// TestExample checks that the example file matches the table of settings; -update writes it.
+// TestExample checks that the example file matches the table of settings. With -update it writes
+// the file.
 func TestExample(t *testing.T) {
 	cfg := defaultConfig()
 	servicetest.Example(t, "capture-server.example.yaml", exampleHeader, &cfg)

@@ -143,9 +143,9 @@ func (c *Config) Validate() error {
 	}
 	switch {
 	case len(c.Sources) == 0:
-		return fmt.Errorf("sources is empty: give --source synthetic, or another of %s", sourceForms)
+		return fmt.Errorf("sources is empty: use --source synthetic, or another of %s", sourceForms)
 	case c.Cameras < 0 || c.Cameras > maxCameras:
-		return fmt.Errorf("cameras is %d, want 1 to %d, or 0 for all of a source's", c.Cameras, maxCameras)
+		return fmt.Errorf("cameras is %d, want 1 to %d, or 0 for all cameras of a source", c.Cameras, maxCameras)
 	case !(c.FPS >= 0.1 && c.FPS <= 120):
 		return fmt.Errorf("fps is %g, want 0.1 to 120", c.FPS)
 	case !knownLayout:
@@ -171,7 +171,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	if spheres > 1 {
-		return fmt.Errorf("sources has %d spheres of 360° video, but a session can have one", spheres)
+		return fmt.Errorf("sources has %d 360° videos, but a session can have only one", spheres)
 	}
 	if err := c.Tiles.validate(); err != nil {
 		return err

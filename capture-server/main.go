@@ -1,4 +1,4 @@
-// Command capture-server publishes depth cameras as point-cloud tracks and 360° video as tiles at a
+// Command capture-server publishes depth cameras as point-cloud tracks and 360° video as tiles on a
 // MOQT relay.
 package main
 
@@ -28,7 +28,7 @@ import (
 
 func main() { service.Main("capture-server", defaultConfig, command) }
 
-// command returns the command line; cfg holds the defaults.
+// command returns the command-line parser; cfg holds the defaults.
 func command(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "capture-server [URL]",
@@ -58,7 +58,8 @@ https://host:port/session over WebTransport.`,
 	f := c.Flags()
 	f.SortFlags = false
 	c.PersistentFlags().String(config.Flag, "", "YAML configuration file; flags override it")
-	// These lists have no flags of their own: sources contain commas, and config has no flags for numbers.
+	// These lists have no flags of their own, since sources contain commas and config has no flags
+	// for numbers.
 	f.StringArrayVar(&cfg.Sources, "source", cfg.Sources, sourceForms+"; repeatable. "+syncForms)
 	f.Float64SliceVar(&cfg.Points.Crop, "crop", cfg.Points.Crop,
 		"crop box in studio space: min x,y,z, max x,y,z; millimetres")
@@ -162,7 +163,7 @@ func run(ctx context.Context, cfg Config) error {
 	return p.Run(ctx, target)
 }
 
-// replace moves the cameras to the poses of a calibration file, possibly the same file with new
+// replace moves the cameras to the poses of a calibration file. It may be the same file with new
 // poses.
 func replace(m *points.Medium, names []string, before, setting string) error {
 	p, err := loadPoses(setting)
@@ -170,7 +171,7 @@ func replace(m *points.Medium, names []string, before, setting string) error {
 	case err != nil:
 		return err
 	case p == nil && setting != before:
-		return fmt.Errorf("calibration: %q takes effect after a restart; only pose files apply at once", setting)
+		return fmt.Errorf("calibration: %q takes effect after a restart; only pose files apply immediately", setting)
 	case p == nil || m == nil:
 		return nil
 	}
@@ -202,7 +203,7 @@ func addPoints(p *publish.Publisher, cfg *Config, cameras []points.Camera) (*poi
 	return m, p.Add(m)
 }
 
-// addClouds adds the sources of points to the session. Their numbers follow the cameras'.
+// addClouds adds the point sources to the session. Their numbers follow the cameras'.
 func addClouds(p *publish.Publisher, cfg *Config, take *pace.Take, first int) error {
 	var sources []source.Clouds
 	fail := func(err error) error {

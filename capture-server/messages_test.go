@@ -78,7 +78,7 @@ func TestMessages(t *testing.T) {
 		{
 			"no source",
 			nil,
-			"sources is empty: give --source synthetic, or another of synthetic, livescan:DIR, livescan:FILE.bin",
+			"sources is empty: use --source synthetic, or another of synthetic, livescan:DIR, livescan:FILE.bin",
 		},
 		{
 			"unknown source",
@@ -130,7 +130,7 @@ func TestMessages(t *testing.T) {
 			"color_1080p: no such file or directory (depthMode is NFOV_UNBINNED and colorMode 1080P; the directory " +
 				"may have other modes)",
 		},
-		{"fewer cameras", append([]string{"--cameras", "2"}, livescan...), "cameras is 2, but " + good + " has 1"},
+		{"fewer cameras", append([]string{"--cameras", "2"}, livescan...), "cameras is 2, but " + good + " has only 1"},
 		{
 			"colour of another size",
 			[]string{"--source", "livescan:" + studio(t, 640, 480)},
@@ -191,9 +191,9 @@ func TestMessages(t *testing.T) {
 		{
 			"cameras",
 			[]string{"--source", "synthetic", "--cameras", "-1"},
-			"cameras is -1, want 1 to 64, or 0 for all of a source's",
+			"cameras is -1, want 1 to 64, or 0 for all cameras of a source",
 		},
-		{"synthetic cameras", []string{"--source", "synthetic", "--cameras", "9"}, "synthetic: 9 cameras, want 1 to 8"},
+		{"synthetic cameras", []string{"--source", "synthetic", "--cameras", "9"}, "synthetic: cameras is 9, want 1 to 8"},
 		{"depth mode", []string{"--source", "synthetic", "--depth-mode", "wide"}, "depthMode: "},
 		{"colour mode", []string{"--source", "synthetic", "--color-mode", "4K"}, "colorMode: "},
 		{
@@ -245,7 +245,7 @@ func TestMessages(t *testing.T) {
 		{
 			"calibration with too few numbers",
 			append([]string{"--calibration", file("b.yaml", poseYAML("kinect", "1,0,0", "0,0,0"))}, livescan...),
-			"b.yaml: camera kinect has 3 rotation and 3 translation numbers, want 9 and 3",
+			"b.yaml: camera kinect has 3 rotation and 3 translation values, want 9 and 3",
 		},
 		{
 			"calibration that is no rotation",

@@ -20,8 +20,8 @@ import (
 )
 
 // preparedMedium publishes a folder of prepared 360° video (holocast prepare) as live media, for
-// sessions with other sources: paced and stamped as if captured now, the same for all viewers. A
-// session whose only source is prepared video is a replay instead (replayPrepared).
+// sessions with other sources. The video is paced and stamped as if captured now, and all viewers
+// see the same. A session whose only source is prepared video is a replay instead (replayPrepared).
 type preparedMedium struct {
 	replay *replay.Replayer
 	listed *catalog.Catalog
@@ -30,8 +30,8 @@ type preparedMedium struct {
 
 var _ publish.Medium = (*preparedMedium)(nil)
 
-// newPreparedMedium opens a folder. With loop the video restarts at its end; otherwise its tracks
-// end.
+// newPreparedMedium opens a folder. If loop is set the video restarts at its end; otherwise its
+// tracks end.
 func newPreparedMedium(session *publish.Publisher, dir string, loop bool) (*preparedMedium, error) {
 	if !prepared.IsFolder(dir) {
 		return nil, fmt.Errorf("tiles:%s is not a folder; create one from a video with holocast prepare", dir)
@@ -78,8 +78,8 @@ func (m *preparedMedium) Run(ctx context.Context) error {
 	return err
 }
 
-// prepared returns the folder if the only source is prepared video, otherwise "". Among other
-// sources it is live instead (preparedMedium).
+// prepared returns the folder if the only source is prepared video, otherwise "". A prepared video
+// among other sources is live instead (preparedMedium).
 func (c *Config) prepared() string {
 	if len(c.Sources) != 1 {
 		return ""

@@ -35,9 +35,9 @@ func tour(ctx context.Context, t *testing.T) string {
 	return dir
 }
 
-// TestPreparedVideoBesideCamera checks that prepared video in a session with a camera is live:
-// current timestamps, and group IDs above those of earlier runs, equal in all tracks, in every pass
-// of the loop.
+// TestPreparedVideoBesideCamera checks that prepared video in a session with a camera is live: it
+// has current timestamps, and its group IDs are above those of earlier runs and equal in all
+// tracks, in every pass of the loop.
 func TestPreparedVideoBesideCamera(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()

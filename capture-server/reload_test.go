@@ -16,8 +16,8 @@ import (
 	"holocast/internal/moqt"
 )
 
-// TestReload checks that SIGHUP applies the calibration file's new poses at once and a new token at
-// the next connection.
+// TestReload checks that SIGHUP applies the calibration file's new poses immediately and a new
+// token at the next connection.
 func TestReload(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()

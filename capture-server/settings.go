@@ -11,7 +11,7 @@ import (
 const exampleHeader = "Configuration of the Holocast capture server. Every setting but sources is optional; " +
 	"the values here are the defaults. Flags override the file."
 
-// settings describes the settings, see config.Table.
+// settings describes the settings for config.Table.
 var settings = append(append(config.Table{
 	{
 		Key: "relay", Flag: "-",

@@ -25,14 +25,14 @@ import (
 	"holocast/internal/service"
 )
 
-// sourceForms lists the forms of a source, for messages.
+// sourceForms lists the forms of a source for error messages.
 const sourceForms = "synthetic, livescan:DIR, livescan:FILE.bin, livescan-tcp:HOST:PORT, k4amkv:FILE, k4a, " +
 	"k4a:SERIAL, k4a:INDEX, equirect:FILE, equirect:URL, equirect:/dev/videoN, tiles:FOLDER"
 
 // maxCameras bounds a session's cameras.
 const maxCameras = 64
 
-// syncForms lists the options of a k4a source, for messages.
+// syncForms lists the options of a k4a source for error messages.
 const syncForms = "k4a takes ,sync=master or ,sync=subordinate, ,subordinate-delay=DURATION, ,depth-delay=DURATION"
 
 // sourceSpec is a parsed entry of the setting sources.
@@ -108,8 +108,8 @@ func (s *sourceSpec) set(option string) (err error) {
 }
 
 // depthSpacing is the minimum time between depth exposures of Azure Kinects that see the same
-// surface; otherwise their lasers interfere (Azure Kinect DK documentation, "Synchronize multiple
-// Azure Kinect DK devices").
+// surface. At shorter times their lasers interfere (Azure Kinect DK documentation, "Synchronize
+// multiple Azure Kinect DK devices").
 const depthSpacing = 160 * time.Microsecond
 
 // checkSync warns about synchronized cameras with overlapping depth exposures.
@@ -118,7 +118,7 @@ func checkSync(names []string, specs []sourceSpec, log *slog.Logger) {
 	for i, a := range specs {
 		for j, b := range specs[:i] {
 			if inChain(a) && inChain(b) && (at(a)-at(b)).Abs() < depthSpacing {
-				log.Warn("depth exposures overlap: cameras that see the same surface interfere; set depth-delay",
+				log.Warn("depth exposures overlap, so cameras that see the same surface interfere; set depth-delay",
 					"sources", names[j]+" "+names[i], "apart", (at(a) - at(b)).Abs(), "want", depthSpacing)
 			}
 		}
@@ -161,7 +161,7 @@ func openSources(
 		}
 	}()
 	o := opener{cfg: cfg, log: log, take: take, depth: depth, color: color}
-	// Masters start last, once the subordinates wait for the first trigger.
+	// Start the masters last, when the subordinates already wait for the first trigger.
 	for _, masters := range []bool{false, true} {
 		for i, spec := range specs {
 			if !spec.cameras() || (spec.sync == k4a.Master) != masters {
@@ -180,7 +180,7 @@ func openSources(
 		cameras = append(cameras, opened[i]...)
 	}
 	if len(cameras) > maxCameras {
-		return nil, nil, fmt.Errorf("sources have %d cameras, more than %d", len(cameras), maxCameras)
+		return nil, nil, fmt.Errorf("sources have %d cameras, want at most %d", len(cameras), maxCameras)
 	}
 	rename(cameras)
 	if err := poses.apply(cameras); err != nil {
@@ -253,7 +253,7 @@ func (o *opener) livescan(dir string) ([]points.Camera, error) {
 		return nil, err
 	}
 	if n := o.cfg.Cameras; n > len(sources) {
-		return nil, fmt.Errorf("cameras is %d, but %s has %d", n, dir, len(sources))
+		return nil, fmt.Errorf("cameras is %d, but %s has only %d", n, dir, len(sources))
 	} else if n > 0 {
 		for _, s := range sources[n:] {
 			_ = s.Close()
@@ -297,8 +297,8 @@ func (o *opener) kinect(spec sourceSpec) ([]points.Camera, error) {
 	return cameras(d), nil
 }
 
-// openClouds opens a source of points: a recording, which joins the take, or a LiveScan3D server for
-// clients.
+// openClouds opens a source of points, which is either a recording, which joins the take, or a
+// server for LiveScan3D clients.
 func (c *Config) openClouds(spec sourceSpec, take *pace.Take, log *slog.Logger) ([]source.Clouds, error) {
 	if spec.kind == "livescan" {
 		b, err := livescanfiles.OpenBin(spec.arg, take)
@@ -341,7 +341,7 @@ func cameras(sources ...source.Source) []points.Camera {
 	return cameras
 }
 
-// rename makes camera names unique: two recordings of one sensor share a name.
+// rename makes camera names unique, since two recordings of one sensor share a name.
 func rename(cameras []points.Camera) {
 	seen := map[string]int{}
 	for i, c := range cameras {

@@ -46,14 +46,15 @@ func (c *tilesConfig) validate() error {
 		return fmt.Errorf("tiles.grid is %q, want COLUMNSxROWS, such as 8x4", c.Grid)
 	case columns < 1 || rows < 1 || columns > catalog.MaxTiles || rows > catalog.MaxTiles ||
 		columns*rows > catalog.MaxTiles:
-		return fmt.Errorf("tiles.grid is %s, want 1 to %d tiles in all", c.Grid, catalog.MaxTiles)
+		return fmt.Errorf("tiles.grid is %s, want 1 to %d tiles in total", c.Grid, catalog.MaxTiles)
 	case c.Qualities < 1 || c.Qualities > catalog.MaxQualities:
 		return fmt.Errorf("tiles.qualities is %d, want 1 to %d", c.Qualities, catalog.MaxQualities)
 	case len(c.Quantisers) != 0 && len(c.Quantisers) != c.Qualities:
-		return fmt.Errorf("tiles.quantisers has %d numbers, want one for each of %d qualities", len(c.Quantisers),
+		return fmt.Errorf("tiles.quantisers has %d values, want one for each of %d qualities", len(c.Quantisers),
 			c.Qualities)
 	case c.MaxBitrate < 0:
-		return fmt.Errorf("tiles.maxBitrate is %d, want bits per second, or 0", c.MaxBitrate)
+		return fmt.Errorf("tiles.maxBitrate is %d, want at least 0 bits per second; 0 derives it from the size",
+			c.MaxBitrate)
 	case c.Latency < 100*time.Millisecond || c.Latency > maxTimeout:
 		return fmt.Errorf("tiles.latency is %s, want 100ms to %s", c.Latency, maxTimeout)
 	}

@@ -22,9 +22,9 @@ import (
 	"holocast/internal/tileencoder"
 )
 
-// gop holds the objects received of a track's group.
+// gop holds the objects received of one group of a track.
 type gop struct {
-	payload []byte // NAL units or packets of all objects
+	payload []byte // NAL units or packets of all its objects
 	config  []byte
 	sizes   []int
 	stamps  []time.Time
@@ -245,7 +245,7 @@ func TestSphereReachesViewerOfRelay(t *testing.T) {
 				}
 				return sum / weights
 			}
-			if offset < 0 { // position of the group in the film
+			if offset < 0 { // position of the group in the video
 				offset = 0
 				for o := range source {
 					if mse(o) < mse(offset) {

@@ -93,7 +93,7 @@ func value(raw string) wire.Token {
 	return wire.Token{AliasType: wire.TokenUseValue, Value: []byte(raw)}
 }
 
-// with opens a session with tokens in SETUP.
+// with opens a session that sends tokens in SETUP.
 func (p *process) with(h moqt.Handler, tokens ...string) *moqt.Session {
 	p.t.Helper()
 	s, err := p.attempt(h, tokens...)
@@ -103,7 +103,7 @@ func (p *process) with(h moqt.Handler, tokens ...string) *moqt.Session {
 	return s
 }
 
-// attempt opens a session like with, but returns an error if the relay refuses it.
+// attempt is like with, but returns an error if the relay refuses the session.
 func (p *process) attempt(h moqt.Handler, tokens ...string) (*moqt.Session, error) {
 	p.t.Helper()
 	cfg := quiet
@@ -131,7 +131,7 @@ func publishing(t *testing.T, p *process, token string, tracks ...*origin.Track)
 	return s
 }
 
-// refusal returns the code that refused a request or closed its session, "" if neither.
+// refusal returns the code with which a request was refused or its session closed, or "".
 func refusal(err error, s *moqt.Session) string {
 	var refused *moqt.RequestError
 	if errors.As(err, &refused) {
@@ -157,7 +157,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestTokens: tokens in SETUP and in requests determine what a session may do.
+// TestTokens checks that tokens in SETUP and in requests determine what a session may do.
 func TestTokens(t *testing.T) {
 	x, stranger := newIssuer(t, "EdDSA"), newIssuer(t, "EdDSA")
 	p := start(t, "--auth-keys", x.file)
@@ -311,8 +311,8 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// TestTokenAlias: a token is registered once and used by its alias, only in its own session and
-// only while it is valid.
+// TestTokenAlias checks that a token can be registered and then used by its alias, but only in its own
+// session and while it is valid.
 func TestTokenAlias(t *testing.T) {
 	x := newIssuer(t, "HS256")
 	revoked := filepath.Join(t.TempDir(), "revoked")
@@ -381,7 +381,7 @@ func TestTokenAlias(t *testing.T) {
 	}
 }
 
-// TestTokenEnds: when a token expires, is revoked or loses its key, the subscriptions and
+// TestTokenEnds checks that when a token expires, is revoked or loses its key, the subscriptions and
 // publications that it allows end. Others continue.
 func TestTokenEnds(t *testing.T) {
 	for _, c := range []struct {
@@ -472,8 +472,8 @@ func TestTokenEnds(t *testing.T) {
 	}
 }
 
-// TestTokenRenewed: a valid token in REQUEST_UPDATE replaces the request's token; an invalid one
-// ends the request.
+// TestTokenRenewed checks that a valid token in REQUEST_UPDATE replaces the request's token, and that
+// an invalid one ends the request.
 func TestTokenRenewed(t *testing.T) {
 	x := newIssuer(t, "ES256")
 	revoked := filepath.Join(t.TempDir(), "revoked")
@@ -522,8 +522,8 @@ func TestTokenRenewed(t *testing.T) {
 	<-renewed.Done()
 }
 
-// TestKeyRotation: keys are replaced while sessions of the old and the new key are active. No frame
-// is lost. Once the old key is removed, its sessions end, and the others lose nothing.
+// TestKeyRotation replaces keys while sessions with the old and the new key are active. No frame is
+// lost. Once the old key is removed, its sessions end, and the other sessions lose nothing.
 func TestKeyRotation(t *testing.T) {
 	old := newIssuer(t, "RS256")
 	key, err := auth.NewKey("EdDSA")
@@ -602,8 +602,8 @@ func TestKeyRotation(t *testing.T) {
 	}
 }
 
-// TestAnonymous: anonymous rights need no token. If there are none, a session without a token is
-// closed.
+// TestAnonymous checks that anonymous rights need no token. If there are none, a session without a
+// token is closed.
 func TestAnonymous(t *testing.T) {
 	t.Parallel()
 	x := newIssuer(t, "EdDSA")
@@ -686,7 +686,7 @@ func (a *authority) client(name string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key}
 }
 
-// TestClientCertificate: a configured client certificate replaces a token.
+// TestClientCertificate checks that a configured client certificate replaces a token.
 func TestClientCertificate(t *testing.T) {
 	t.Parallel()
 	ours, theirs := newAuthority(t), newAuthority(t)
@@ -731,7 +731,8 @@ func TestClientCertificate(t *testing.T) {
 	}
 }
 
-// TestOpenToOthers: a relay on a public address does not start without keys unless insecure is set.
+// TestOpenToOthers checks that a relay on a public address does not start without keys unless insecure
+// is set.
 func TestOpenToOthers(t *testing.T) {
 	x := newIssuer(t, "EdDSA")
 	p := start(t, "--listen", ":0", "--http", ":0", "--insecure")
@@ -747,7 +748,7 @@ func TestOpenToOthers(t *testing.T) {
 	}
 }
 
-// TestMetricsAccess: metrics are served on loopback addresses or at admin only.
+// TestMetricsAccess checks that metrics are served only on loopback addresses or at admin.
 func TestMetricsAccess(t *testing.T) {
 	status := func(addr, path string) int {
 		t.Helper()
@@ -777,8 +778,8 @@ func TestMetricsAccess(t *testing.T) {
 	_ = resp.Body.Close()
 }
 
-// TestForeignOrigins: a page from another host can neither read the relay's HTTP responses nor open
-// a session. Unknown host names are refused (DNS rebinding).
+// TestForeignOrigins checks that a page from another host can neither read the relay's HTTP responses
+// nor open a session. Unknown host names are refused (DNS rebinding).
 func TestForeignOrigins(t *testing.T) {
 	p := start(t, "--origins", "https://viewer.example")
 	for _, c := range []struct {
@@ -821,7 +822,7 @@ func TestForeignOrigins(t *testing.T) {
 	}
 }
 
-// TestForeignOriginsWebTransport: WebTransport sessions are subject to the same checks.
+// TestForeignOriginsWebTransport checks that the same rules apply to WebTransport sessions.
 func TestForeignOriginsWebTransport(t *testing.T) {
 	p := start(t, "--origins", "https://viewer.example")
 	for origin, allowed := range map[string]bool{
@@ -854,7 +855,7 @@ func TestForeignOriginsWebTransport(t *testing.T) {
 	}
 }
 
-// TestTokenCommand: relay and clients accept the program's own keys and tokens.
+// TestTokenCommand checks that relay and clients accept the keys and tokens that the program creates.
 func TestTokenCommand(t *testing.T) {
 	dir := t.TempDir()
 	run := func(args ...string) (stdout string) {
@@ -914,7 +915,8 @@ func TestTokenCommand(t *testing.T) {
 	}
 }
 
-// TestKeyOnFullDisk: if the disk is full, no partial key file remains, so the next try succeeds.
+// TestKeyOnFullDisk checks that no partial key file remains if the disk is full, so that the next try
+// succeeds.
 func TestKeyOnFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4k"); err != nil {

@@ -9,8 +9,8 @@ import (
 	"holocast/internal/service"
 )
 
-// resetKey returns the key of stateless resets, which tell peers at once that their session ended
-// (RFC 9000 §10.3). It is derived from the certificate's key and thus survives a restart. A
+// resetKey returns the key for stateless resets (RFC 9000 §10.3), by which peers learn immediately that
+// their session ended. It is derived from the certificate's key and thus survives a restart. A
 // development certificate does not survive one; resetKey then returns own, the key of this process.
 func resetKey(cfg Config, cert *service.Certificate, own *[32]byte) (*[32]byte, error) {
 	if cfg.TLS.Certificate == "" {
@@ -22,7 +22,7 @@ func resetKey(cfg Config, cert *service.Certificate, own *[32]byte) (*[32]byte, 
 	}
 	key, err := hkdf.Key(sha256.New, secret, nil, "holocast relay stateless reset", 32)
 	if err != nil {
-		return nil, fmt.Errorf("derive the stateless reset key: %w", err)
+		return nil, fmt.Errorf("derive stateless reset key: %w", err)
 	}
 	return (*[32]byte)(key), nil
 }

@@ -54,7 +54,7 @@ type Config struct {
 	Publisher struct {
 		Grace  time.Duration `yaml:"grace"`
 		Linger time.Duration `yaml:"linger"`
-		// Backups allows several publishers per namespace.
+		// Backups allows several publishers per namespace, which can replace each other.
 		Backups bool `yaml:"backups"`
 	} `yaml:"publisher"`
 	Auth        auth.Config   `yaml:"auth"`
@@ -62,7 +62,7 @@ type Config struct {
 	MaxSessions int           `yaml:"maxSessions"`
 	MaxConnects int           `yaml:"maxConnects"`
 	Drain       time.Duration `yaml:"drain"`
-	// DrainTimeout is how long sessions may stay with a replaced process.
+	// DrainTimeout is how long sessions may stay with a process that an upgrade has replaced.
 	DrainTimeout time.Duration `yaml:"drainTimeout"`
 	Trace        trace.Config  `yaml:"trace"`
 	Log          config.Log    `yaml:"log"`
@@ -128,7 +128,7 @@ func (c *Config) Validate() error {
 			"generate a key (relay key relay.key) and set auth.keys (--auth-keys), "+
 			"listen on 127.0.0.1, or set insecure", c.Listen)
 	case c.Admin != "" && c.Admin == c.HTTP:
-		return errors.New("admin: same address as http; remove one of them")
+		return errors.New("admin is the same address as http; remove one of them")
 	case (c.TLS.Certificate == "") != (c.TLS.Key == ""):
 		return errors.New("tls.certificate and tls.key must be given together")
 	case c.Cache.TotalBytes < c.Cache.MaxBytes:
@@ -140,7 +140,7 @@ func (c *Config) Validate() error {
 	return c.Log.Validate()
 }
 
-// loopback reports whether a listen address is reachable from this machine only.
+// loopback reports whether a listen address is reachable only from this machine.
 func loopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -92,12 +92,12 @@ func TestFramesInDatagrams(t *testing.T) {
 			if s.Frames != frames || s.Repaired != frames || s.PartsLost != 0 || s.Refused != 0 {
 				t.Errorf("counted %+v", s)
 			}
-			// The relay caches repaired parts: a late joiner gets the newest frame from the cache.
+			// The relay caches repaired parts, so a late joiner receives the newest frame from the cache.
 			sub2, err := relay.dial(moqt.Handler{}).Subscribe(t.Context(), name, moqt.SubscribeOptions{Join: true})
 			if err != nil {
 				t.Fatal(err)
 			}
-			// One part may be missing: it was lost on the second hop and never fetched.
+			// One part may be missing because it was lost on the second hop and never fetched.
 			if got := fetchParts(t, sub2); len(got) < parts.Count(size)-1 {
 				t.Errorf("a late viewer has %d parts of %d", len(got), parts.Count(size))
 			}
@@ -130,7 +130,7 @@ func fetchParts(t *testing.T, sub *moqt.Subscription) (ids []uint64) {
 	}
 }
 
-// TestRepairsAreMerged: viewers fetch overlapping ranges of parts lost on the first hop while the
+// TestRepairsAreMerged lets viewers fetch overlapping ranges of parts lost on the first hop while the
 // publisher does not answer. The relay requests each part once.
 func TestRepairsAreMerged(t *testing.T) {
 	const last = 15

@@ -10,8 +10,8 @@ import (
 	"holocast/relay/fastpath"
 )
 
-// startFastPath starts the kernel fast path as configured. If the fast path is off, or is
-// unavailable in mode auto, it returns nil; it logs why it is unavailable.
+// startFastPath starts the kernel fast path as configured. It returns nil if the fast path is off, or
+// if it is unavailable in mode auto, and then logs why.
 func startFastPath(cfg Config, log *slog.Logger) (*fastpath.Manager, error) {
 	if cfg.FastPath == fastpath.Off {
 		return nil, nil
@@ -32,8 +32,8 @@ func startFastPath(cfg Config, log *slog.Logger) (*fastpath.Manager, error) {
 	return nil, fmt.Errorf("fastpath: %w", err)
 }
 
-// listenPort returns the UDP port of a listen address, which the programs need before the socket
-// opens.
+// listenPort returns the UDP port of a listen address. The programs need it before the socket is
+// open.
 func listenPort(listen string) (uint16, error) {
 	_, port, err := net.SplitHostPort(listen)
 	if err != nil {
@@ -46,7 +46,7 @@ func listenPort(listen string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// newFastPathMetrics returns the metrics of the kernel fast path; only enabled is set while it is off.
+// newFastPathMetrics returns the metrics of the kernel fast path. While it is off, only enabled is set.
 func newFastPathMetrics(fast *fastpath.Manager) *service.Metrics {
 	m := service.NewMetrics("holocast_relay_fastpath_")
 	var (
@@ -54,11 +54,11 @@ func newFastPathMetrics(fast *fastpath.Manager) *service.Metrics {
 		interfaces = m.Gauge("interfaces", "Interfaces with the eBPF programs attached.")
 		sources    = m.Gauge("publishers", "Publisher connections in the kernel.")
 		viewers    = m.Gauge("viewers", "Viewer connections in the kernel.")
-		refused    = m.Gauge("refused_connections", "Connections handled in user space, by reason.", "reason")
+		refused    = m.Gauge("refused_connections", "Connections that the kernel does not handle, by reason.", "reason")
 		opened     = m.Counter("received_packets_total", "Publisher packets authenticated in the kernel.")
 		userSpace  = m.Counter(
 			"user_space_packets_total",
-			"Publisher packets the kernel did not forward at all, by reason.",
+			"Publisher packets that the kernel forwarded to no viewer, by reason.",
 			"reason",
 		)
 		forwarded   = m.Counter("forwarded_packets_total", "Packets sent to viewers by the kernel.")
@@ -69,7 +69,7 @@ func newFastPathMetrics(fast *fastpath.Manager) *service.Metrics {
 			"Packets left to user space for one viewer, by reason.",
 			"reason",
 		)
-		failed     = m.Counter("failed_packets_total", "Packets registered as sent that the kernel failed to send.")
+		failed     = m.Counter("failed_packets_total", "Packets registered as sent but not sent by the kernel.")
 		migrated   = m.Counter("migrated_viewers_total", "Viewers moved to user space after an address change.")
 		registered = m.Counter("registered_packets_total", "Kernel-sent packets registered with their connections.")
 		lag        = m.Counter(
@@ -77,10 +77,10 @@ func newFastPathMetrics(fast *fastpath.Manager) *service.Metrics {
 			"Time between sending and registration, summed over packets.",
 		)
 		lost      = m.Counter("lost_packets_total", "Packets sent by the kernel and declared lost.")
-		handovers = m.Counter("handovers_total", "Times a viewer was handed to user space to catch up.")
-		handed    = m.Gauge("handed_over_viewers", "Viewers currently handed to user space.")
-		unknown   = m.Gauge("unregistered_bytes", "Bytes sent by the kernel and not registered yet.")
-		budget    = m.Gauge("budget_bytes", "Bytes the kernel may currently send, summed over viewers.")
+		handovers = m.Counter("handovers_total", "Times that user space took over a viewer to catch up.")
+		handed    = m.Gauge("handed_over_viewers", "Viewers currently handed over to user space.")
+		unknown   = m.Gauge("unregistered_bytes", "Bytes sent by the kernel but not registered yet.")
+		budget    = m.Gauge("budget_bytes", "Bytes that the kernel may currently send, summed over viewers.")
 	)
 	m.Read(func(put service.Put) {
 		if put(enabled, service.Bool(fast != nil)); fast == nil {

@@ -149,7 +149,7 @@ func (l *fastLab) dial(from *namespace.Namespace, url string, h moqt.Handler) *m
 	return s
 }
 
-// metric returns the value of one of the relay's series.
+// metric returns the value of one of the relay's metrics series.
 func (l *fastLab) metric(series string) float64 {
 	l.t.Helper()
 	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (c net.Conn,
@@ -197,8 +197,8 @@ func (l *fastLab) datagrams(tr *origin.Track) (end func()) {
 	return end
 }
 
-// TestFastPath: viewers of every kind receive each forwarded object exactly once, also across
-// quic-go's first key update.
+// TestFastPath checks that viewers of every kind receive each forwarded object exactly once, even
+// across quic-go's first key update.
 func TestFastPath(t *testing.T) {
 	for name, c := range map[string]struct {
 		publisher, viewer string
@@ -335,7 +335,7 @@ func TestFastPathUnderLoss(t *testing.T) {
 				return whole.Load() >= 30 && received.Load() >= 1000 && forwarded >= 1000 &&
 					(name != "bottleneck" || budget > 0)
 			}
-			// For eight seconds, or longer on a busy machine.
+			// Run for eight seconds, or longer on a busy machine.
 			for began := time.Now(); ctx.Err() == nil && (time.Since(began) < 8*time.Second || !enough()); {
 				time.Sleep(100 * time.Millisecond)
 			}
@@ -376,8 +376,8 @@ func (l *fastLab) forwardedMore(sub *moqt.Subscription, what string) {
 	}
 }
 
-// TestFastPathMoves: forwarding in the kernel continues after a viewer changes its address and
-// after a publisher reconnects.
+// TestFastPathMoves checks that forwarding in the kernel continues after a viewer changes its address
+// and after a publisher reconnects.
 func TestFastPathMoves(t *testing.T) {
 	l := newFastLab(t)
 	tr := origin.NewTrack(points, nil, origin.Limits{})
@@ -429,8 +429,8 @@ func TestFastPathMoves(t *testing.T) {
 	}
 }
 
-// TestFastPathPeersDie: when a viewer and then the publisher disappear, the kernel forgets them,
-// and other sessions continue.
+// TestFastPathPeersDie checks that when a viewer and then the publisher disappear, the kernel forgets
+// them and other sessions continue.
 func TestFastPathPeersDie(t *testing.T) {
 	l := newFastLab(t)
 	tr := origin.NewTrack(points, nil, origin.Limits{})
@@ -537,8 +537,8 @@ func (l *fastLab) programs(each func(link.ID) error) {
 	}
 }
 
-// TestFastPathInterrupted: sessions survive losing the resources of the fast path, and kernel
-// forwarding resumes once they are back.
+// TestFastPathInterrupted checks that sessions survive losing the resources of the fast path, and that
+// kernel forwarding resumes once they are back.
 func TestFastPathInterrupted(t *testing.T) {
 	l := newFastLab(t)
 	tr := origin.NewTrack(points, nil, origin.Limits{})
@@ -589,7 +589,7 @@ func TestFastPathInterrupted(t *testing.T) {
 	}
 }
 
-// TestFastPathLeavesNothing: no program stays attached when a forwarding relay ends.
+// TestFastPathLeavesNothing checks that no program stays attached when a forwarding relay ends.
 func TestFastPathLeavesNothing(t *testing.T) {
 	for name, signal := range map[string]os.Signal{"SIGTERM": syscall.SIGTERM, "SIGKILL": syscall.SIGKILL} {
 		t.Run(name, func(t *testing.T) {

@@ -12,16 +12,16 @@ import (
 
 // guard protects a relay from web pages of foreign origins in its visitors' browsers.
 type guard struct {
-	origins atomic.Pointer[[]string] // allowed in addition to the relay's own; "*" allows all
+	origins atomic.Pointer[[]string] // origins allowed in addition to the relay's own; "*" allows all
 	cert    *service.Certificate
 }
 
 // allow replaces the additional origins.
 func (g *guard) allow(origins []string) { g.origins.Store(&origins) }
 
-// allows reports whether the requesting page may use the relay: the page must come from the relay's
+// allows reports whether the requesting page may use the relay. The page must come from the relay's
 // own host, the browser's machine or a configured origin. Requests without an Origin header do not
-// come from pages and are allowed.
+// come from pages and are allowed. The requested host must be known.
 func (g *guard) allows(r *http.Request) bool {
 	if !g.knows(r.Host) {
 		return false

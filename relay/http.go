@@ -12,11 +12,13 @@ import (
 	"holocast/relay/upgrade"
 )
 
-// errDraining makes a stopping relay unhealthy.
+// errDraining is the health error of a stopping relay.
 var errDraining = errors.New("draining")
 
-// serveHTTP serves health, certificate hash, pairing codes and web viewer at webAddr, and metrics and the live
-// page at adminAddr. It reuses the predecessor's listeners. The relay is healthy until ctx ends.
+// serveHTTP serves health, certificate hash, pairing codes and web viewer at webAddr, and health,
+// pairing codes, metrics and the live page at adminAddr. Without adminAddr, it serves metrics and the
+// live page at webAddr if that is a loopback address. It reuses the predecessor's listeners. The relay
+// is healthy until ctx is done.
 func (s *server) serveHTTP(ctx context.Context, predecessor *upgrade.Predecessor, webAddr, adminAddr string) error {
 	web, err := listenHTTP(predecessor, fileHTTP, s.inherited.HTTP, webAddr, s.log.Logger)
 	if err != nil {
@@ -54,7 +56,7 @@ func (s *server) serveHTTP(ctx context.Context, predecessor *upgrade.Predecessor
 	admin.Handle("POST "+pairing.Path+"{$}", create)
 	web.Handle("POST "+pairing.Path+"{$}", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !pairing.FromThisMachine(r) {
-			http.Error(w, "create codes on the relay's machine or at its admin address", http.StatusForbidden)
+			http.Error(w, "create codes only on the relay's machine or at its admin address", http.StatusForbidden)
 			return
 		}
 		create.ServeHTTP(w, r)
@@ -81,10 +83,10 @@ func (s *server) serveHash(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, s.cert.Hash())
 }
 
-// createCode refuses pages of foreign origins.
+// createCode creates a pairing code. It refuses pages of foreign origins.
 func (s *server) createCode(w http.ResponseWriter, r *http.Request) {
 	if !s.guard.allows(r) {
-		http.Error(w, "the page's origin may not create codes", http.StatusForbidden)
+		http.Error(w, "pages of this origin may not create codes", http.StatusForbidden)
 		return
 	}
 	s.codes.Create(w, r)

@@ -22,7 +22,7 @@ import (
 	"holocast/internal/origin"
 )
 
-// excess returns the limit that refused a request, "" if none.
+// excess returns the limit that a refused request would have exceeded, or "".
 func excess(err error) string {
 	var refused *moqt.RequestError
 	if !errors.As(err, &refused) || refused.Code != wire.RequestExcessiveLoad || refused.RetryInterval == 0 {
@@ -32,8 +32,8 @@ func excess(err error) string {
 	return name
 }
 
-// TestLimits: each limit refuses the excess and reports it in the response and the metrics. Other
-// sessions are not affected, and released capacity is available again.
+// TestLimits checks that each limit refuses the excess and reports it in the response and the metrics.
+// Other sessions are not affected, and released capacity is available again.
 func TestLimits(t *testing.T) {
 	long := wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x3fff1, Bytes: make([]byte, 900)})
 	numbered := func(i int) moqt.TrackName {
@@ -112,7 +112,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestWaitingRequests: of the requests that wait for a publisher, three are admitted at a time.
+// TestWaitingRequests checks that three of the requests that wait for a publisher are admitted at a
+// time.
 func TestWaitingRequests(t *testing.T) {
 	p := start(t, "--limits", "waiting.session=3")
 	s := p.dial(moqt.Handler{})
@@ -134,8 +135,8 @@ func TestWaitingRequests(t *testing.T) {
 	}
 }
 
-// TestConnectionLimit: connections beyond an address's limit are refused; closing one admits
-// another.
+// TestConnectionLimit checks that connections beyond an address's limit are refused, and that closing
+// one admits another.
 func TestConnectionLimit(t *testing.T) {
 	for name, protocol := range map[string]string{
 		"sessions":                 wire.ALPN,
@@ -179,7 +180,7 @@ func TestConnectionLimit(t *testing.T) {
 	}
 }
 
-// TestHandshakeLimit: an address that reconnects too often is refused until it slows down.
+// TestHandshakeLimit checks that an address that reconnects too often is refused until it slows down.
 func TestHandshakeLimit(t *testing.T) {
 	p := start(t, "--limits", "handshakes.address=5")
 	connect := func() error {
@@ -192,7 +193,7 @@ func TestHandshakeLimit(t *testing.T) {
 	eventually(t, "an attempt is refused", func() bool {
 		var refused atomic.Bool
 		var wg sync.WaitGroup
-		for range 50 { // at once, so that a slow machine exceeds the rate too
+		for range 50 { // concurrently, so that even a slow machine exceeds the rate
 			wg.Go(func() {
 				if connect() != nil {
 					refused.Store(true)
@@ -205,8 +206,8 @@ func TestHandshakeLimit(t *testing.T) {
 	eventually(t, "it may connect again", func() bool { return connect() == nil })
 }
 
-// TestInitialsLimit: a flood of Initial packets from one address does not prevent others from
-// connecting, nor that address once it has stopped.
+// TestInitialsLimit checks that a flood of Initial packets from one address does not prevent others
+// from connecting, nor that address itself once the flood has stopped.
 func TestInitialsLimit(t *testing.T) {
 	p := start(t, "--limits", "initials.address=100")
 	to, err := net.ResolveUDPAddr("udp", p.udp)
@@ -239,7 +240,7 @@ func TestInitialsLimit(t *testing.T) {
 	eventually(t, "nothing is dropped any more", func() bool { return p.metric(used) == 0 })
 }
 
-// TestStreamLimit: streams beyond the limit are refused; the session stays open.
+// TestStreamLimit checks that streams beyond the limit are refused and the session stays open.
 func TestStreamLimit(t *testing.T) {
 	p := start(t, "--limits", "streams.session=8")
 	r := p.raw(p.udp)
@@ -256,8 +257,8 @@ func TestStreamLimit(t *testing.T) {
 	}
 }
 
-// TestRates: a session that exceeds a rate is delayed and counted in the metrics. It stays open,
-// and another session loses no frame.
+// TestRates checks that a session that exceeds a rate is delayed and counted in the metrics. It stays
+// open, and another session loses no frame.
 func TestRates(t *testing.T) {
 	publishing := func(send func(p *moqt.Publication, group uint64) error) func(*testing.T,
 		*moqt.Session) func(uint64) error {
@@ -351,8 +352,8 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestGreedyPublisherIsSlowedDown: a publisher that sends all it can is limited to its rate, and
-// another one loses no frame.
+// TestGreedyPublisherIsSlowedDown checks that a publisher that sends all it can is limited to its rate,
+// and that another one loses no frame.
 func TestGreedyPublisherIsSlowedDown(t *testing.T) {
 	p := start(t, "--limits", "bytes.all=2000000", "--limits", "cached.session=1000000")
 	honest := origin.NewTrack(points, nil, origin.Limits{})
@@ -398,7 +399,7 @@ func TestGreedyPublisherIsSlowedDown(t *testing.T) {
 	<-flooding
 }
 
-// TestLimitsReload: SIGHUP applies limits to open sessions; invalid ones change nothing.
+// TestLimitsReload checks that SIGHUP applies limits to open sessions. Invalid limits change nothing.
 func TestLimitsReload(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "relay.yaml")
 	write := func(yaml string) {

@@ -13,7 +13,8 @@ import (
 	"holocast/internal/origin"
 )
 
-// TestLivePage: the page loads, and its report lists a track's publisher, viewers and traffic.
+// TestLivePage checks that the page loads, and that its report lists a track's publisher, viewers and
+// traffic.
 func TestLivePage(t *testing.T) {
 	p := start(t)
 	tr := origin.NewTrack(points, nil, origin.Limits{})
@@ -69,7 +70,7 @@ func TestLivePage(t *testing.T) {
 	}
 }
 
-// TestLivePageIsForTheOperator: http does not serve the live page on a public address.
+// TestLivePageIsForTheOperator checks that http does not serve the live page on a public address.
 func TestLivePageIsForTheOperator(t *testing.T) {
 	p := start(t, "--admin", "localhost:0")
 	if status, _ := p.get("/live/report.json"); status != 404 {
@@ -77,7 +78,7 @@ func TestLivePageIsForTheOperator(t *testing.T) {
 	}
 }
 
-// TestQlog: --qlog-dir writes one file per connection.
+// TestQlog checks that --qlog-dir writes one file per connection.
 func TestQlog(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, "--qlog-dir", dir)

@@ -64,7 +64,7 @@ func (p *process) fill(pipe *os.File) {
 	}
 }
 
-// works checks that a relay serves a publisher and a viewer, and notices the publisher's end.
+// works checks that a relay serves a publisher and a viewer, and notices when the publisher ends.
 func (p *process) works() {
 	p.t.Helper()
 	tr := origin.NewTrack(points, nil, origin.Limits{})
@@ -88,8 +88,8 @@ func (p *process) works() {
 	}
 }
 
-// TestUnreadLog: a relay with an unread log serves new sessions, metrics and health, and stops on
-// request.
+// TestUnreadLog checks that a relay whose log is not read serves new sessions, metrics and health, and
+// stops on request.
 func TestUnreadLog(t *testing.T) {
 	p, log := startPiped(t)
 	p.fill(log)
@@ -97,7 +97,7 @@ func TestUnreadLog(t *testing.T) {
 	p.Stop()
 }
 
-// TestLogReaderExits: a relay outlives the reader of its log and counts the lost records.
+// TestLogReaderExits checks that a relay outlives the reader of its log and counts the lost records.
 func TestLogReaderExits(t *testing.T) {
 	p, log := startPiped(t)
 	_ = log.Close()

@@ -15,7 +15,7 @@ import (
 
 func main() { service.Main("relay", defaultConfig, command) }
 
-// command returns the relay's command line, with the values in cfg as its defaults.
+// command returns the relay's command line. cfg holds the defaults and receives the values.
 func command(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "relay",

@@ -2,16 +2,16 @@ package main
 
 import "holocast/internal/service"
 
-// fitMemory fits a cache of total bytes into the memory limit of the container or service, and
-// returns its size. It sets the garbage collector's limit, which it returns too, to 1.5 times that
-// size plus 512 MiB, or less under a lower memory limit.
+// fitMemory fits a cache of total bytes into the memory limit of the container or service, and returns
+// its size. It sets the garbage collector's limit to 1.5 times that size plus 512 MiB, or less under a
+// lower memory limit, and returns it too.
 func fitMemory(total int64) (cache, collector int64) {
 	cache = cacheSize(total, service.MemoryLimit())
 	return cache, service.LimitMemory(cache + cache/2 + 512<<20)
 }
 
-// cacheSize bounds the cache by 40 % of the memory limit; 0 means no limit. Sessions, buffers and
-// garbage use the rest.
+// cacheSize limits the cache to 40 % of the memory limit, or not at all if limit is 0. Sessions,
+// buffers and garbage use the rest.
 func cacheSize(total, limit int64) int64 {
 	if limit <= 0 {
 		return total

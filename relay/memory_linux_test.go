@@ -13,7 +13,7 @@ import (
 	"holocast/internal/origin"
 )
 
-// newCgroup creates a cgroup with a memory limit in bytes, of either version.
+// newCgroup creates a cgroup, of version 1 or 2, with a memory limit in bytes.
 func newCgroup(t *testing.T, limit int64) (procs string) {
 	t.Helper()
 	for parent, file := range map[string]string{
@@ -40,8 +40,8 @@ func newCgroup(t *testing.T, limit int64) (procs string) {
 	return ""
 }
 
-// TestSmallCgroup: a relay survives a cgroup's memory limit that its tracks exceed, and every viewer
-// receives every frame.
+// TestSmallCgroup checks that a relay survives a cgroup's memory limit that its tracks exceed, and that
+// every viewer receives every frame.
 func TestSmallCgroup(t *testing.T) {
 	const (
 		limit  = 96 << 20

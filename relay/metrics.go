@@ -21,21 +21,22 @@ func newMetrics(r *router.Router) *service.Metrics {
 		duplicates = m.Counter("duplicate_subgroups_total", "Subgroups refused because another publisher sent them.")
 		evicted    = m.Counter("evicted_subgroups_total", "Subgroups refused because they were older than the cache.")
 		sent       = m.Counter("sent_bytes_total", "Object bytes sent to viewers.")
-		subgroups  = m.Counter("sent_subgroups_total", "Deliveries of subgroups to viewers that began.")
+		subgroups  = m.Counter("sent_subgroups_total", "Deliveries of subgroups to viewers that were started.")
 		dropped    = m.Counter("dropped_subgroups_total", "Deliveries of subgroups dropped, by reason.", "reason")
 		datagrams  = m.Counter("dropped_datagrams_total",
 			"Datagrams dropped because a viewer's session could not take them.")
 		repaired = m.Counter("repaired_datagrams_total",
-			"Datagrams fetched again from publishers: lost, or sent before the first viewer joined.")
+			"Datagrams fetched from publishers because they were lost or sent before the first viewer joined.")
 		rtt    = m.Gauge("session_rtt_seconds", "Smoothed round-trip time of a session.", "session", "peer")
-		unsent = m.Counter("session_refused_subgroups_total", "Subgroups of a peer not accepted in time.",
+		unsent = m.Counter("session_refused_subgroups_total", "Subgroups from a peer that were not accepted in time.",
 			"session", "peer")
 		undelivered = m.Counter("session_unsent_datagrams_total",
-			"Datagrams to a peer dropped: past their delivery timeout, queue full, or larger than a packet.", "session",
+			"Datagrams to a peer dropped: delivery timeout expired, queue full, or larger than a packet.", "session",
 			"peer")
-		unread = m.Counter("session_refused_datagrams_total", "Datagrams of a peer dropped on overload.", "session",
+		unread = m.Counter("session_refused_datagrams_total", "Datagrams from a peer dropped on overload.", "session",
 			"peer")
-		lost      = m.Counter("session_lost_packets_total", "Packets to a peer that were lost.", "session", "peer")
+		lost = m.Counter("session_lost_packets_total", "Packets sent to a peer and declared lost.", "session",
+			"peer")
 		minRTT    = m.Gauge("session_min_rtt_seconds", "Minimum round-trip time of a session.", "session", "peer")
 		bandwidth = m.Gauge("session_bandwidth_bytes_per_second", "Estimated bandwidth to a peer.", "session", "peer",
 			"controller")
@@ -95,15 +96,16 @@ func newMetrics(r *router.Router) *service.Metrics {
 	return m
 }
 
-// newLimitMetrics returns the metrics of limits: their values, use and how often each was reached.
+// newLimitMetrics returns the metrics of limits: their values, their use and how often each was
+// reached.
 func newLimitMetrics(l *limits.Limits) *service.Metrics {
 	m := service.NewMetrics("holocast_relay_")
 	var (
-		limit = m.Gauge("limit", "Limit per session, per address or in total; 0 means none. Rates are per second.",
+		limit = m.Gauge("limit", "Limit per session, per address or in total; 0 = unlimited. Rates are per second.",
 			"kind", "scope")
-		used = m.Gauge("limit_used", "Current use of each limit: highest session, highest address, or total.",
-			"kind", "scope")
-		reached = m.Counter("limit_reached_total", "Times a limit refused or delayed something.", "kind", "scope")
+		used = m.Gauge("limit_used",
+			"Current use of each limit, by the session or address that uses most, or in total.", "kind", "scope")
+		reached = m.Counter("limit_reached_total", "Times that a limit refused or delayed something.", "kind", "scope")
 	)
 	m.Read(func(put service.Put) {
 		for _, u := range l.Usage() {

@@ -17,9 +17,9 @@ import (
 	"holocast/relay/auth"
 )
 
-// TestSecondPublisher: a namespace belongs to its first publisher until that one leaves. Another
-// publisher of the namespace, of one above or below it, or of a track in it is refused. Viewers are
-// not affected.
+// TestSecondPublisher checks that a namespace belongs to its first publisher until that publisher
+// leaves. Another publisher of the namespace, of one above or below it, or of a track in it is refused.
+// Viewers are not affected.
 func TestSecondPublisher(t *testing.T) {
 	p := start(t)
 	tr := origin.NewTrack(points, nil, origin.Limits{})
@@ -67,8 +67,8 @@ func TestSecondPublisher(t *testing.T) {
 	})
 }
 
-// TestSharedSubject: sessions of one identity share a namespace. Another identity is refused, even
-// if its token allows publishing there.
+// TestSharedSubject checks that sessions of one identity share a namespace. Another identity is
+// refused, even if its token allows publishing there.
 func TestSharedSubject(t *testing.T) {
 	x := newIssuer(t, "EdDSA")
 	p := start(t, "--auth-keys", x.file)
@@ -89,8 +89,8 @@ func TestSharedSubject(t *testing.T) {
 	expect(t, sub, 2, []byte("of the second"))
 }
 
-// TestOtherIdentityTakesOver: when another identity replaces a publisher that left, viewers are
-// told to subscribe again and then receive its frames.
+// TestOtherIdentityTakesOver checks that when another identity replaces a publisher that left, viewers'
+// subscriptions end. After subscribing again, they receive its frames.
 func TestOtherIdentityTakesOver(t *testing.T) {
 	x := newIssuer(t, "EdDSA")
 	p := start(t, "--auth-keys", x.file)
@@ -149,8 +149,8 @@ func silentLine(t *testing.T, addr string) (via string, cut func()) {
 	return in.LocalAddr().String(), func() { gone.Store(true) }
 }
 
-// TestSilentPublisherIsReplaced: a publisher whose connection died unnoticed regains its namespace
-// when it reconnects. An idle publisher keeps its namespace.
+// TestSilentPublisherIsReplaced checks that a publisher whose connection died unnoticed regains its
+// namespace when it reconnects. An idle publisher keeps its namespace.
 func TestSilentPublisherIsReplaced(t *testing.T) {
 	p := start(t)
 	addr, cut := silentLine(t, p.udp)
@@ -174,9 +174,9 @@ func TestSilentPublisherIsReplaced(t *testing.T) {
 	expect(t, sub, 2, []byte("after"))
 }
 
-// TestPublisherStateRemoved: a publisher announces groups that never come, sends groups far ahead,
-// leaves subgroups open and sets a delivery timeout of a millisecond. After it has left, viewers
-// receive the next publisher's frames, at most after subscribing again.
+// TestPublisherStateRemoved runs a publisher that announces groups it never sends, sends groups far
+// ahead, leaves subgroups open and sets a delivery timeout of a millisecond. After it has left,
+// viewers receive the next publisher's frames, if necessary after subscribing again.
 func TestPublisherStateRemoved(t *testing.T) {
 	number := func(kind, n uint64) moqt.Properties {
 		return wire.AppendKeyValues(nil, wire.KeyValue{Type: kind, Int: n})
@@ -222,8 +222,8 @@ func TestPublisherStateRemoved(t *testing.T) {
 				t.Fatal(err)
 			}
 			viewer := p.dial(moqt.Handler{})
-			// Like a player, subscribe from the largest object on, and again when the subscription
-			// ends.
+			// Subscribe from the largest object on, and again when the subscription ends, as a player
+			// does.
 			frames := make(chan frame, 100)
 			ctx, cancel := context.WithCancel(t.Context())
 			watched := make(chan struct{})
@@ -271,7 +271,7 @@ func TestPublisherStateRemoved(t *testing.T) {
 
 const maxGroup = 1<<62 - 1<<32 // as in the router
 
-// TestLogLinesAreShort: peers cannot make the relay log long lines.
+// TestLogLinesAreShort checks that peers cannot make the relay log long lines.
 func TestLogLinesAreShort(t *testing.T) {
 	p := start(t)
 	long := strings.Repeat("x", 3000)

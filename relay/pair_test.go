@@ -8,8 +8,8 @@ import (
 	"holocast/internal/pairing"
 )
 
-// TestPairing: the relay's machine and the admin address create codes, pages of other sites do not, and
-// holders of a code read it.
+// TestPairing checks that codes can be created on the relay's machine and at the admin address, but not
+// by pages of other sites, and that anyone who has a code can read its address.
 func TestPairing(t *testing.T) {
 	p := start(t, "--http", ":0", "--admin", "127.0.0.1:0")
 	_, port, _ := strings.Cut(p.http, "]:")
@@ -22,7 +22,7 @@ func TestPairing(t *testing.T) {
 		if got, err := pairing.Resolve(t.Context(), web+path); got != "moqt://relay/demo" || err != nil {
 			t.Errorf("%s: %q %v", base, got, err)
 		}
-		// The admin address only creates codes.
+		// At the admin address codes can only be created.
 		if _, err := pairing.Resolve(t.Context(), "http://"+p.admin+path); err == nil {
 			t.Error("the admin address serves codes")
 		}

@@ -49,7 +49,7 @@ func newPathLab(t *testing.T) *pathLab {
 		if *ns, err = g.Add(name); err != nil {
 			t.Fatal(err)
 		}
-		// A router solicits no neighbour before its link-local address has passed DAD, up to 2 s.
+		// A router solicits no neighbour until its link-local address has passed DAD, which takes up to 2 s.
 		l.must((*ns).Set("net/ipv6/conf/default/accept_dad", "0"))
 	}
 	l.ends = [4]namespace.End{
@@ -101,7 +101,7 @@ func (l *pathLab) link(end int) netlink.Link {
 	return link
 }
 
-// deviceMTU sets the MTU of a device, and thereby that of its cable.
+// deviceMTU sets the MTU of a device, and thereby of its cable.
 func (l *pathLab) deviceMTU(end, mtu int) {
 	l.t.Helper()
 	l.must(l.ends[end].Namespace.Handle.LinkSetMTU(l.link(end), mtu))
@@ -137,7 +137,7 @@ func (l *pathLab) runAs(c *exec.Cmd, env, url string, more ...string) *programte
 	return programtest.StartBy(l.t, c, func(c *exec.Cmd) error { return l.host.Do(c.Start) })
 }
 
-// publish starts a publisher of frames of 40 kB and waits for its namespace.
+// publish starts a publisher of 40 kB frames and waits until the relay knows its namespace.
 func (l *pathLab) publish(url string) *programtest.Process {
 	l.t.Helper()
 	p := l.run(envPublish, url, envSize+"=40000")
@@ -278,7 +278,7 @@ func (l *pathLab) serveNames(names map[string]answers) {
 	}()
 }
 
-// reply answers a DNS query; nil to ignore it.
+// reply returns the answer to a DNS query, or nil to ignore it.
 func reply(packet []byte, names map[string]answers) []byte {
 	var query dnsmessage.Message
 	if query.Unpack(packet) != nil || len(query.Questions) != 1 {

@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// loadEvery is the interval of load measurements.
+	// loadEvery is the interval between load measurements.
 	loadEvery = 100 * time.Millisecond
 	// looks is the number of measurements averaged before using fewer processors.
 	looks = 20
-	// headroom is the factor by which peak load may exceed the average: frames arrive all at once.
-	// Between two measurements the factor is half of it.
+	// headroom is the factor by which the peak load may exceed the average, as frames arrive in
+	// bursts. A single measurement uses half this factor.
 	headroom = 8
 )
 
-// processors chooses GOMAXPROCS. With more processors than the load needs, each wake-up of a
-// goroutine wakes a thread on another processor, usually without work for it. This cost a fifth of the relay's
+// processors chooses GOMAXPROCS. With more processors than the load needs, each wake-up of a goroutine
+// wakes a thread on another processor, usually without work for it. This cost a fifth of the relay's
 // CPU time with four viewers of one camera (docs/adr/0009-send-path.md).
 type processors struct {
 	most, now int
@@ -28,8 +28,8 @@ type processors struct {
 	n         int
 }
 
-// look records the load since the last measurement, in processors, and returns the number of
-// processors to use.
+// look records the load since the last measurement, as a number of processors, and returns the number
+// of processors to use.
 func (p *processors) look(load float64) int {
 	p.now = max(p.now, min(1+int(load*headroom/2), p.most))
 	p.sum += load
@@ -40,7 +40,7 @@ func (p *processors) look(load float64) int {
 	return p.now
 }
 
-// fitProcessors adapts GOMAXPROCS to the load until ctx ends, unless the environment variable
+// fitProcessors adapts GOMAXPROCS to the load until ctx is done, unless the environment variable
 // GOMAXPROCS is set.
 func fitProcessors(ctx context.Context) {
 	p := processors{most: runtime.GOMAXPROCS(0), now: runtime.GOMAXPROCS(0)}

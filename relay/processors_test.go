@@ -43,8 +43,8 @@ func TestProcessors(t *testing.T) {
 	}
 }
 
-// TestFitProcessors: an idle process ends up with one processor. A busy one, and one whose context
-// has ended, get all.
+// TestFitProcessors checks that an idle process ends up with one processor. A busy process, and one
+// whose context is done, use all.
 func TestFitProcessors(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "")
 	before := runtime.GOMAXPROCS(4)

@@ -40,12 +40,12 @@ import (
 	"holocast/internal/programtest"
 )
 
-// Environment variables that turn the test binary into a publisher or a viewer, to be killed.
+// Environment variables that turn the test binary into a publisher or viewer that a test kills.
 const (
 	envPublish = "HOLOCAST_TEST_PUBLISH"
 	envView    = "HOLOCAST_TEST_VIEW"
 	envHash    = "HOLOCAST_TEST_HASH"
-	envSize    = "HOLOCAST_TEST_SIZE" // of the publisher's frames, bytes; default: a few
+	envSize    = "HOLOCAST_TEST_SIZE" // size of the publisher's frames in bytes; a few by default
 )
 
 // binary is the relay under test.
@@ -137,7 +137,8 @@ func (p *process) get(path string) (status int, body string) {
 	return resp.StatusCode, string(b)
 }
 
-// metric returns the value of a series, with labels as Prometheus writes them; 0 if missing.
+// metric returns the value of a series, named with its labels as in Prometheus' text format, or 0 if
+// it is missing.
 func (p *process) metric(series string) float64 {
 	p.t.Helper()
 	_, body := p.get("/metrics")
@@ -158,7 +159,7 @@ func metricIn(t testing.TB, body, series string) float64 {
 	return 0
 }
 
-// resident returns the memory of the process in bytes.
+// resident returns the process's resident memory in bytes.
 func (p *process) resident() int64 {
 	p.t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.Cmd.Process.Pid))
@@ -251,7 +252,7 @@ func expect(t testing.TB, sub *moqt.Subscription, group uint64, payload []byte) 
 	}
 }
 
-// eventually waits for a condition that other processes fulfill.
+// eventually waits for a condition that other processes fulfil.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for range 2000 {
@@ -263,13 +264,13 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	t.Fatalf("did not happen: %s", what)
 }
 
-// writeFrames writes 30 frames of 20 kB a second, one per group, until stopped. stop returns the
-// last group.
+// writeFrames writes 20 kB frames, 30 a second and one per group, until stopped. stop returns the last
+// group.
 func writeFrames(t testing.TB, tr *origin.Track) (stop func() (last uint64)) {
 	return writeFramesOf(t, tr, func() []byte { return make([]byte, 20_000) })
 }
 
-// writeFramesOf is writeFrames with the caller's payloads.
+// writeFramesOf is like writeFrames, but with the caller's payloads.
 func writeFramesOf(t testing.TB, tr *origin.Track, payload func() []byte) (stop func() (last uint64)) {
 	over, done := make(chan struct{}), make(chan uint64)
 	go func() {
@@ -306,7 +307,7 @@ func logFrames(t testing.TB, s *moqt.Session) *frameLog {
 	return logFramesAs(t, s, func(frame) {})
 }
 
-// logFramesAs is logFrames with a callback for each frame.
+// logFramesAs is like logFrames, but calls a function for each frame.
 func logFramesAs(t testing.TB, s *moqt.Session, arrived func(frame)) *frameLog {
 	t.Helper()
 	w := &frameLog{s: s, groups: map[uint64]bool{}, done: make(chan struct{})}
@@ -338,12 +339,12 @@ func flows(t testing.TB, all ...*frameLog) {
 	}
 }
 
-// lost waits for frame last and stragglers, ends the session and returns the number of frames
-// missing between the first and the last received one.
+// lost waits for frame last and for stragglers, ends the session and returns the number of frames
+// missing between the first and the last frame received.
 func (w *frameLog) lost(t testing.TB, last uint64) uint64 {
 	t.Helper()
 	eventually(t, "the last frame", func() bool { return w.newest.Load() >= last })
-	// Stragglers: a viewer that fell behind receives the newest frame first.
+	// Wait for stragglers, since a viewer that fell behind receives the newest frame first.
 	for looks := 0; looks < 500 && w.frames.Load() < last-w.oldest.Load()+1; looks++ {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -420,7 +421,7 @@ func newGate(t *testing.T, addr string) *gate {
 	return g
 }
 
-// flush sends the held packets unless they are to be held. g.mu is held.
+// flush sends the held packets unless they must still be held. g.mu is held.
 func (g *gate) flush() {
 	if g.hold {
 		return
@@ -448,7 +449,7 @@ func (g *gate) heldBytes() (n int) {
 	return n
 }
 
-// closeUplink drops further packets to the relay and passes the held ones to the client.
+// closeUplink drops further packets to the relay and passes the held packets to the client.
 func (g *gate) closeUplink() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -512,10 +513,10 @@ func (r *raw) request(m wire.Message) *quic.Stream {
 	return s
 }
 
-// TestLateViewerInOneRoundTrip: a viewer that sends SUBSCRIBE and its joining FETCH together
-// receives the newest frame, published earlier, within one round trip: the relay sends the whole
-// frame before the viewer has received anything, and needs nothing else from the viewer. The frame
-// fits QUIC's initial congestion window; a larger one would take further round trips in slow start.
+// TestLateViewerInOneRoundTrip checks that a viewer that sends SUBSCRIBE and its joining FETCH together
+// receives the newest frame, published earlier, within one round trip. The relay sends the whole frame
+// before the viewer has received anything, and needs nothing else from the viewer. The frame fits into
+// QUIC's initial congestion window; a larger one would take further round trips in slow start.
 func TestLateViewerInOneRoundTrip(t *testing.T) {
 	p := start(t)
 	tr := origin.NewTrack(points, nil, origin.Limits{})
@@ -563,8 +564,8 @@ func TestLateViewerInOneRoundTrip(t *testing.T) {
 	}
 }
 
-// TestViewerThatReadsNothing: a viewer that does not read neither increases the relay's memory
-// beyond its limits nor delays other viewers.
+// TestViewerThatReadsNothing checks that a viewer that does not read neither increases the relay's
+// memory beyond its limits nor delays other viewers.
 func TestViewerThatReadsNothing(t *testing.T) {
 	const cache, frames = 8 << 20, 160
 	p := start(t, "--cache-max-bytes", strconv.Itoa(cache))
@@ -588,7 +589,7 @@ func TestViewerThatReadsNothing(t *testing.T) {
 	before := delays(frames / 4)
 	heap := p.resident()
 	stuck := subscribe(t, p.dial(moqt.Handler{}), points)
-	go func() { // accepts streams without reading them, or its session would refuse them
+	go func() { // accepts streams without reading them; otherwise its session would refuse them
 		for {
 			if _, err := stuck.AcceptSubgroup(t.Context()); err != nil {
 				return
@@ -596,7 +597,7 @@ func TestViewerThatReadsNothing(t *testing.T) {
 		}
 	}()
 	after := delays(frames)
-	if after > 10*before+time.Second { // the median: a machine that stalls now and then does not matter
+	if after > 10*before+time.Second { // use the median, so that occasional stalls of the machine do not matter
 		t.Errorf("median delay of the other viewer was %v, is %v", before, after)
 	}
 	if n := p.metric(`holocast_relay_cached_bytes{track="holocast-test--points"}`); n == 0 || n > cache {
@@ -669,8 +670,8 @@ func viewUntilKilled(url string) {
 	}
 }
 
-// TestKilledPeers: a publisher that is killed and returns as another process continues under the
-// same subscriptions. A killed viewer does not affect others.
+// TestKilledPeers checks that a publisher that is killed and returns as another process continues under
+// the same subscriptions. A killed viewer does not affect others.
 func TestKilledPeers(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -710,13 +711,13 @@ func TestKilledPeers(t *testing.T) {
 	from(sub, again)
 }
 
-// TestDrain: on SIGTERM sessions receive GOAWAY, the relay exits with status 0 and its port is
-// free.
+// TestDrain checks that on SIGTERM sessions receive GOAWAY, the relay exits with status 0 and its port
+// is free.
 func TestDrain(t *testing.T) {
 	p := start(t, "--drain", "10s")
 	told := make(chan time.Duration, 1)
 	s := p.dial(moqt.Handler{Goaway: func(_ string, timeout time.Duration) { told <- timeout }})
-	// A session still being accepted would be closed without GOAWAY.
+	// A session that is still being accepted would be closed without GOAWAY.
 	eventually(t, "the relay knows the session",
 		func() bool { return p.metric(`holocast_relay_sessions{transport="quic"}`) == 1 })
 	p.Signal(syscall.SIGTERM)
@@ -742,7 +743,7 @@ func TestDrain(t *testing.T) {
 	_ = c.Close()
 }
 
-// TestInterrupt: SIGINT drains for less time than SIGTERM.
+// TestInterrupt checks that SIGINT drains for less time than SIGTERM.
 func TestInterrupt(t *testing.T) {
 	p := start(t, "--drain", "10m")
 	told := make(chan time.Duration, 1)
@@ -785,8 +786,8 @@ func pair(t *testing.T, dir string, notAfter time.Time) (cert, key string, hash 
 	return cert, key, devcert.Hash(c)
 }
 
-// TestCertificateReload: new sessions use replaced files; unusable files leave the old certificate
-// in use.
+// TestCertificateReload checks that new sessions use replaced files, and that unusable files leave the
+// old certificate in use.
 func TestCertificateReload(t *testing.T) {
 	dir := t.TempDir()
 	soon := time.Now().Add(24 * time.Hour)
@@ -808,8 +809,8 @@ func TestCertificateReload(t *testing.T) {
 	p.dial(moqt.Handler{})
 }
 
-// TestCertificateRotation: replacing certificates loses no frame, and later sessions get the new
-// one.
+// TestCertificateRotation checks that replacing certificates loses no frame, and that later sessions
+// get the new one.
 func TestCertificateRotation(t *testing.T) {
 	dir := t.TempDir()
 	soon := time.Now().Add(24 * time.Hour)
@@ -844,8 +845,8 @@ func TestCertificateRotation(t *testing.T) {
 	}
 }
 
-// TestRestartIsNoticed: a session with a killed relay ends when the relay is back, by a stateless
-// reset, before the idle timeout.
+// TestRestartIsNoticed checks that a session with a killed relay is ended by a stateless reset when the
+// relay is back, before the idle timeout.
 func TestRestartIsNoticed(t *testing.T) {
 	cert, key, _ := pair(t, t.TempDir(), time.Now().Add(24*time.Hour))
 	p := start(t, "--tls-certificate", cert, "--tls-key", key)
@@ -867,7 +868,7 @@ func TestRestartIsNoticed(t *testing.T) {
 	t.Errorf("the session ended with %v, want a stateless reset", err)
 }
 
-// TestStartErrors: a start error is one line that names the setting.
+// TestStartErrors checks that a startup error is one line that names the setting.
 func TestStartErrors(t *testing.T) {
 	dir := t.TempDir()
 	cert, key, _ := pair(t, dir, time.Now().Add(-24*time.Hour))
@@ -966,7 +967,7 @@ func TestUnknownNamespace(t *testing.T) {
 	}
 }
 
-// TestMetrics: the counters match the traffic.
+// TestMetrics checks that the counters match the traffic.
 func TestMetrics(t *testing.T) {
 	p := start(t)
 	if status, body := p.get("/healthz"); status != 200 || body != "ok\n" {
@@ -1009,7 +1010,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestManySessionsOfOneAddress: metrics distinguish sessions that share a client's UDP port.
+// TestManySessionsOfOneAddress checks that metrics distinguish sessions that share a client's UDP port.
 func TestManySessionsOfOneAddress(t *testing.T) {
 	p := start(t)
 	udp, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -1034,7 +1035,7 @@ func TestManySessionsOfOneAddress(t *testing.T) {
 		func() bool { return p.metric(`holocast_relay_sessions{transport="quic"}`) == 3 })
 }
 
-// TestSessionLimit: a session beyond the limit is refused; open ones stay.
+// TestSessionLimit checks that a session beyond the limit is refused and open sessions stay.
 func TestSessionLimit(t *testing.T) {
 	p := start(t, "--max-sessions", "2")
 	a, b := p.dial(moqt.Handler{}), p.dial(moqt.Handler{})
@@ -1052,8 +1053,8 @@ func TestSessionLimit(t *testing.T) {
 	}
 }
 
-// TestHostilePublisher: protocol violations of a publisher do not reach viewers or affect other
-// sessions.
+// TestHostilePublisher checks that protocol violations by a publisher neither reach viewers nor affect
+// other sessions.
 func TestHostilePublisher(t *testing.T) {
 	p := start(t)
 	tr := origin.NewTrack(points, nil, origin.Limits{})
@@ -1115,7 +1116,7 @@ func TestHostilePublisher(t *testing.T) {
 			}
 			s := r.uni(append(h.Append(nil), body...))
 			_ = s.Close()
-			// The viewer sees only well-formed data: whole objects, or the start of one.
+			// The viewer sees only well-formed data, which is whole objects or the start of one.
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
 			if sg, err := sub.AcceptSubgroup(ctx); err == nil {

@@ -14,8 +14,8 @@ import (
 	"holocast/internal/origin"
 )
 
-// TestSIGHUP: SIGHUP loads certificates that the file names, reports settings that need a restart,
-// and changes nothing if the file is invalid.
+// TestSIGHUP checks that SIGHUP loads the certificates that the file names, reports settings that need
+// a restart, and changes nothing if the file is invalid.
 func TestSIGHUP(t *testing.T) {
 	dir, soon := t.TempDir(), time.Now().Add(24*time.Hour)
 	config := filepath.Join(dir, "relay.yaml")
@@ -53,8 +53,8 @@ func TestSIGHUP(t *testing.T) {
 	}
 }
 
-// TestReloadOfLimits: reloaded limits apply to existing sessions and tracks. Connected sessions
-// stay, and tracks evict the excess.
+// TestReloadOfLimits checks that reloaded limits apply to existing sessions and tracks. Connected
+// sessions stay, and tracks evict the excess.
 func TestReloadOfLimits(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "relay.yaml")
 	set := func(yaml string) {

@@ -30,9 +30,9 @@ import (
 )
 
 const (
-	// tokenCache bounds the tokens that a session may register by alias, in bytes.
+	// tokenCache limits the size, in bytes, of the tokens that a session may register by alias.
 	tokenCache = 32 << 10
-	// interruptDrain bounds draining after SIGINT: the user at the terminal waits for it.
+	// interruptDrain limits the draining time after SIGINT, as a user at the terminal waits for it.
 	interruptDrain = 500 * time.Millisecond
 )
 
@@ -66,12 +66,12 @@ type server struct {
 	signals    chan os.Signal // requests for an upgrade
 	drain      atomic.Int64   // time.Duration; changed by SIGHUP
 
-	background context.Context // ends with the server, after ctx
+	background context.Context // cancelled when the server ends, after ctx
 	wg         sync.WaitGroup
 	closers    []func()
 }
 
-// run runs a relay until ctx ends or a new process has replaced this one.
+// run runs a relay until ctx is done or a new process has replaced this one.
 func run(ctx context.Context, cfg Config) error {
 	s := &server{cfg: cfg}
 	defer s.close()
@@ -97,7 +97,7 @@ func (s *server) close() {
 	}
 }
 
-// loadKeys loads the predecessor's state, the certificate and the keys of tokens.
+// loadKeys loads the predecessor's state, the certificate and the keys that sign tokens.
 func (s *server) loadKeys(ctx context.Context) (err error) {
 	if s.log, err = s.cfg.Log.Logger(); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (s *server) loadKeys(ctx context.Context) (err error) {
 			return err
 		}
 	} else if s.cfg.Insecure {
-		s.log.Warn("authentication is disabled: any peer may publish and subscribe", "listen", s.cfg.Listen)
+		s.log.Warn("authentication is disabled, so any peer may publish and subscribe", "listen", s.cfg.Listen)
 	}
 	s.guard.cert = s.cert
 	s.guard.allow(s.cfg.Origins)
@@ -152,7 +152,7 @@ func (s *server) startRouter(ctx context.Context) (err error) {
 	return nil
 }
 
-// fitMemory returns the size of a configuration's cache and limits the process's memory.
+// fitMemory returns the cache size for a configuration and limits the process's memory.
 func (s *server) fitMemory(cfg Config) int64 {
 	cache, collector := fitMemory(cfg.Cache.TotalBytes)
 	if cache < cfg.Cache.TotalBytes {
@@ -211,7 +211,7 @@ func (s *server) tlsConfig() *tls.Config {
 	return c
 }
 
-// startBackground starts the goroutines of the server and handles SIGHUP.
+// startBackground starts the server's goroutines and handles SIGHUP.
 func (s *server) startBackground(ctx context.Context) error {
 	running, stop := context.WithCancel(context.Background())
 	s.background = running
@@ -255,7 +255,7 @@ func (s *server) reload(ctx context.Context, next Config) error {
 	return nil
 }
 
-// joinPredecessor bridges the router to the predecessor's and then accepts new connections.
+// joinPredecessor bridges the router to the predecessor's router and then accepts new connections.
 func (s *server) joinPredecessor(context.Context) (err error) {
 	s.predecessorEnded, err = bridgePredecessor(s.background, s.router, s.predecessor, s.inherited, s.log.Logger)
 	if err != nil {
@@ -264,7 +264,8 @@ func (s *server) joinPredecessor(context.Context) (err error) {
 	return s.sockets.Accept()
 }
 
-// acceptUpgrades accepts requests for an upgrade and tells the predecessor that this process serves.
+// acceptUpgrades accepts requests for an upgrade and reports to the predecessor that this process is
+// ready.
 func (s *server) acceptUpgrades(ctx context.Context) error {
 	address := s.ln.Addr().String()
 	s.control = listenControl(s.predecessor, address, s.log.Logger)
@@ -289,7 +290,7 @@ func (s *server) serveControl(ctx context.Context) {
 	s.wg.Go(func() { control.Serve(func() (int, error) { return s.upgrader.upgrade(ctx) }) })
 }
 
-// serve runs until ctx ends or a successor has taken over.
+// serve runs until ctx is done or a successor has taken over.
 func (s *server) serve(ctx context.Context) error {
 	for {
 		select {
@@ -318,7 +319,7 @@ func (s *server) serve(ctx context.Context) error {
 			if failed := s.resume(ctx); failed != nil {
 				return errors.Join(err, failed)
 			}
-			s.log.Error("this process accepts new sessions again", "err", err)
+			s.log.Error("successor failed, this process accepts new sessions again", "err", err)
 		}
 	}
 }

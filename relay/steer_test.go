@@ -14,7 +14,7 @@ import (
 	"holocast/internal/origin"
 )
 
-// TestWithoutPrivileges: a relay without eBPF privileges uses and reports a single socket.
+// TestWithoutPrivileges checks that a relay without eBPF privileges uses a single socket and says so.
 func TestWithoutPrivileges(t *testing.T) {
 	const nobody = 65534
 	if os.Geteuid() != 0 {

@@ -54,7 +54,7 @@ namespace, and subscribing includes sending receipts.`,
 			}
 			switch {
 			case len(publish)+len(subscribe) == 0:
-				return errors.New("the token would grant nothing: set --publish or --subscribe")
+				return errors.New("the token would grant nothing; set --publish or --subscribe")
 			case lasts <= 0:
 				return errors.New("--for must be above 0")
 			}
@@ -113,11 +113,11 @@ func signingKey(ctx context.Context, sources []string) (auth.Key, error) {
 			}
 		}
 	}
-	return auth.Key{}, fmt.Errorf("%s: only public keys, which cannot sign", strings.Join(sources, ", "))
+	return auth.Key{}, fmt.Errorf("%s: holds only public keys, which cannot sign", strings.Join(sources, ", "))
 }
 
-// writeKey writes a new key's file and closes it. On error it removes the file, to free its name
-// for the next key.
+// writeKey writes a new key's file and closes it. On error it removes the file, so that its name is
+// free for the next try.
 func writeKey(f *os.File, key []byte) error {
 	_, err := f.Write(key)
 	if err == nil {

@@ -28,12 +28,12 @@ import (
 
 // Time limits of an upgrade.
 const (
-	startLimit  = 30 * time.Second // until the new process is ready
-	bridgeLimit = 10 * time.Second // until the bridge between the processes is complete
+	startLimit  = 30 * time.Second // limit until the new process is ready
+	bridgeLimit = 10 * time.Second // limit until the bridge between the processes is complete
 	drainPoll   = 100 * time.Millisecond
 )
 
-// Names of the files passed to a new process.
+// Names of the files that are passed to a new process.
 const (
 	fileSteer   = "steer"
 	fileHTTP    = "http"
@@ -50,21 +50,21 @@ type state struct {
 	Namespaces          []moqt.Namespace // published at its start
 }
 
-// keys are secrets that both processes share, so that clients can resume sessions with either.
+// keys are secrets shared by both processes, so that clients can resume sessions with either.
 type keys struct {
 	Token, Ticket, Reset [32]byte
-	// Certificate is the development certificate in DER, CertificateKey its key in PKCS #8; empty
-	// if certificates come from files.
+	// Certificate is the development certificate in DER, CertificateKey its key in PKCS #8. They
+	// are empty if the certificate is loaded from files.
 	Certificate, CertificateKey []byte
 }
 
-// bridge is the address at which the old process accepts the new one's session.
+// bridge is the address at which the old process accepts the session of the new process.
 type bridge struct {
 	URL  string
 	Hash [32]byte
 }
 
-// newKeys generates the keys of a process without predecessor.
+// newKeys generates the keys of a process without a predecessor.
 func newKeys() (k keys) {
 	_, _ = rand.Read(k.Token[:]) // never fails
 	_, _ = rand.Read(k.Ticket[:])
@@ -79,7 +79,7 @@ func (k *keys) setDevelopment(c *tls.Certificate) error {
 	return err
 }
 
-// development returns the development certificate, nil if there is none.
+// development returns the development certificate, or nil if there is none.
 func (k *keys) development() (*tls.Certificate, error) {
 	if len(k.Certificate) == 0 {
 		return nil, nil
@@ -92,7 +92,7 @@ func (k *keys) development() (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{k.Certificate}, Leaf: leaf, PrivateKey: key}, err
 }
 
-// inherit returns the predecessor and its state; nil if there is none.
+// inherit returns the predecessor and its state. The predecessor is nil if there is none.
 func inherit(cfg Config) (*upgrade.Predecessor, state, error) {
 	var st state
 	before, err := upgrade.Inherit()
@@ -165,8 +165,8 @@ func (b *bridgeServer) close() {
 	b.wg.Wait()
 }
 
-// bridgePredecessor bridges the router to the predecessor's, if there is one, and returns once the
-// bridge is complete. ended is closed when the bridge has ended.
+// bridgePredecessor bridges the router to the router of the predecessor, if there is one. It returns
+// once the bridge is complete, or after bridgeLimit. ended is closed when the bridge has ended.
 func bridgePredecessor(
 	ctx context.Context, r *router.Router, predecessor *upgrade.Predecessor, inherited state, log *slog.Logger,
 ) (ended <-chan struct{}, err error) {
@@ -193,7 +193,7 @@ func bridgePredecessor(
 	}
 }
 
-// listenControl opens the socket for "relay upgrade", or takes over the predecessor's.
+// listenControl opens the socket for "relay upgrade", or takes over the predecessor's socket.
 func listenControl(predecessor *upgrade.Predecessor, address string, log *slog.Logger) *upgrade.Control {
 	if predecessor != nil {
 		if ln, err := predecessor.Listener(fileControl); ln != nil && err == nil {
@@ -202,13 +202,13 @@ func listenControl(predecessor *upgrade.Predecessor, address string, log *slog.L
 	}
 	c, err := upgrade.Listen(address)
 	if err != nil {
-		log.Debug("control socket unavailable: relay upgrade will not reach this process", "err", err)
+		log.Debug("control socket unavailable, so relay upgrade cannot reach this process", "err", err)
 	}
 	return c
 }
 
-// listenHTTP listens at a configured address, reusing the predecessor's listener if its address was
-// the same.
+// listenHTTP listens at a configured address. It reuses the predecessor's listener if that was
+// configured with the same address.
 func listenHTTP(
 	predecessor *upgrade.Predecessor, setting, predecessorAddr, addr string, log *slog.Logger,
 ) (*service.HTTP, error) {
@@ -254,10 +254,10 @@ type upgrader struct {
 	over     bool
 }
 
-var errReplaced = errors.New("this process was replaced already")
+var errReplaced = errors.New("this process has already been replaced")
 
-// upgrade starts a successor and returns its process ID once it serves. If it fails, or ctx ends,
-// this process continues unchanged.
+// upgrade starts a successor and returns its process ID once it is ready. If this fails, or ctx is
+// done, this process continues unchanged.
 func (u *upgrader) upgrade(ctx context.Context) (pid int, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -267,7 +267,7 @@ func (u *upgrader) upgrade(ctx context.Context) (pid int, err error) {
 	u.log.Info("upgrade: starting a new process", "program", os.Args[0])
 	defer func() {
 		if err != nil {
-			u.log.Error("upgrade failed: this process continues", "err", err)
+			u.log.Error("upgrade failed, this process continues", "err", err)
 		}
 	}()
 	if err := u.sockets.Off(); err != nil {
@@ -306,7 +306,7 @@ func (u *upgrader) upgrade(ctx context.Context) (pid int, err error) {
 		Keys: u.keys, Bridge: u.bridge.bridge, Namespaces: u.r.Namespaces(),
 	}, files)
 	if err != nil {
-		return 0, errors.Join(err, u.sockets.Accept()) // the successor may have taken over accepting
+		return 0, errors.Join(err, u.sockets.Accept()) // the successor may already accept new connections
 	}
 	u.over = true
 	u.replaced <- s
@@ -330,10 +330,10 @@ func (u *upgrader) close() {
 	}
 }
 
-// retire serves the remaining sessions of a replaced process until they have ended or DrainTimeout
-// has passed. stopping reports that the successor was asked to stop or that ctx ended; the error
-// reports that the successor ended unexpectedly. predecessorEnded is closed when this process's own
-// predecessor, which needs it as a bridge, has ended.
+// retire serves the remaining sessions of a replaced process until they have ended or DrainTimeout has
+// passed. stopping reports that the successor was asked to stop or that ctx is done, the error that the
+// successor ended unexpectedly. predecessorEnded is closed when this process's own predecessor, which
+// needs it as a bridge, has ended.
 func (u *upgrader) retire(
 	ctx context.Context, s *upgrade.Successor, predecessorEnded <-chan struct{},
 ) (stopping bool, err error) {
@@ -346,7 +346,7 @@ func (u *upgrader) retire(
 		asked, err := s.Wait()
 		ended <- end{asked, err}
 	}()
-	u.log.Info("replaced: a new process accepts new sessions",
+	u.log.Info("replaced by a new process, which accepts new sessions",
 		"pid", s.PID, "sessions", len(u.r.Sessions()), "limit", u.cfg.DrainTimeout)
 	limit := time.NewTimer(u.cfg.DrainTimeout)
 	defer limit.Stop()

@@ -64,8 +64,8 @@ func (p *process) owns(pid int) *os.Process {
 // running reports whether a process is running.
 func running(p *os.Process) bool { return p.Signal(syscall.Signal(0)) == nil }
 
-// camera writes 30 one-object frames a second to a track, or fewer if viewers it waits for are
-// slower. A busy machine thus does not cost frames.
+// camera writes 30 one-object frames a second to a track, or fewer if the viewers that it waits for are
+// slower, so that no frames are lost on a busy machine.
 type camera struct {
 	frame   []byte
 	stop    func() // may be called repeatedly
@@ -170,7 +170,7 @@ func watch(t *testing.T, p *process, name moqt.TrackName) *watcher {
 	return w
 }
 
-// from sets the first group that the watcher must receive.
+// from sets the first group that the watcher is required to receive.
 func (w *watcher) from(group uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -208,7 +208,7 @@ func (w *watcher) whole(t *testing.T, who string, last uint64) {
 	}
 }
 
-// TestUpgrade upgrades a relay twice while 20 viewers watch a camera of 100 kB frames and others
+// TestUpgrade upgrades a relay twice while 20 viewers watch a camera with 100 kB frames and others
 // join. None loses a frame, and the old processes end with their last sessions.
 func TestUpgrade(t *testing.T) {
 	for _, fastpath := range []string{"off", "auto"} {
@@ -255,7 +255,7 @@ func TestUpgrade(t *testing.T) {
 			for _, w := range watchers {
 				w.session.Close(0, "")
 			}
-			_ = third.Signal(syscall.SIGTERM) // the old processes, which have the publisher, end with it
+			_ = third.Signal(syscall.SIGTERM) // the old processes, to which the publisher is connected, end with it
 			for i, process := range []*os.Process{third, second} {
 				eventually(t, fmt.Sprint("process ", 3-i, " to end"), func() bool { return !running(process) })
 			}
@@ -268,8 +268,8 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// TestUpgradeFails: if a new process fails to start, the old one continues and the requester gets
-// the reason.
+// TestUpgradeFails checks that if a new process fails to start, the old one continues and the requester
+// receives the reason.
 func TestUpgradeFails(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "relay.yaml")
 	settings := func(yaml string) {
@@ -308,7 +308,7 @@ func TestUpgradeFails(t *testing.T) {
 	replace("#!/bin/sh\nexit 3\n")
 	fails("exit status 3")
 
-	// A successor that is killed while it starts.
+	// A successor is killed while it starts.
 	replace("#!/bin/sh\necho $$ >" + program + ".pid\nexec sleep 60\n")
 	asked := make(chan error, 1)
 	go func() {
@@ -333,8 +333,8 @@ func TestUpgradeFails(t *testing.T) {
 	}
 	second := p.upgrade()
 	watch(t, p, points)
-	// A successor that is killed while serving: its sessions are lost, and the old process accepts
-	// new ones again.
+	// A successor is killed while it serves. Its sessions are lost, and the old process accepts new
+	// ones again.
 	_ = second.Kill()
 	eventually(t, "the old process to take over",
 		func() bool { return strings.Contains(p.output(), "accepts new sessions again") })
@@ -346,7 +346,7 @@ func TestUpgradeFails(t *testing.T) {
 	before.whole(t, "the viewer of the old process", camera.written())
 }
 
-// TestUpgradeCommand: upgrades by command and by signal.
+// TestUpgradeCommand upgrades by command and by signal.
 func TestUpgradeCommand(t *testing.T) {
 	p, _ := upgradable(t)
 	out, err := exec.Command(binary, "upgrade", "--listen", p.udp).CombinedOutput()
@@ -368,12 +368,12 @@ func TestUpgradeCommand(t *testing.T) {
 	_ = third.Signal(syscall.SIGTERM)
 	<-p.Done()
 	if out, err := exec.Command(binary, "upgrade", "--listen", p.udp).CombinedOutput(); err == nil ||
-		!strings.Contains(string(out), "no relay runs here") {
+		!strings.Contains(string(out), "no relay is running here") {
 		t.Errorf("without a relay: %v, %s", err, out)
 	}
 }
 
-// TestBridgeIsPrivate: the bridge's address accepts only the new process.
+// TestBridgeIsPrivate checks that the bridge's address accepts only the new process.
 func TestBridgeIsPrivate(t *testing.T) {
 	b, err := newBridgeServer(router.New(router.Config{}), slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -419,7 +419,7 @@ func TestBridgeIsPrivate(t *testing.T) {
 	cancel()
 }
 
-// TestUpgradeWithUnreadLog: a process with an unread log can be replaced.
+// TestUpgradeWithUnreadLog checks that a process whose log is not read can be replaced.
 func TestUpgradeWithUnreadLog(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: the relay may not use eBPF")
@@ -432,7 +432,7 @@ func TestUpgradeWithUnreadLog(t *testing.T) {
 	if err := next.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Err(); err != nil { // waits for the standard output of both
+	if err := p.Err(); err != nil { // waits for the standard output of both processes
 		t.Errorf("the old process ended with %v", err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"holocast/internal/camera"
 )
 
-// LiveScan3D's boxes of four sides, by the order of the markers seen from above.
+// Marker order on LiveScan3D's four-sided boxes, seen from above.
 var (
 	testSetOrder   = []float64{0, 180, 90, -90} // degrees by identity: 1 is behind 0
 	publishedOrder = []float64{0, -90, 180, 90} // 0, 1, 2, 3 clockwise
@@ -25,8 +25,8 @@ var (
 // cube of LiveScan3D's test set: 0 in front, 1 behind, 2 on the right, 3 on the left.
 func Box(width float64) Placement { return box(testSetOrder, width) }
 
-// PublishedBox returns the placement on LiveScan3D's published boxes of four sides: 0 in front, 1
-// on the left, 2 behind, 3 on the right.
+// PublishedBox returns the placement on LiveScan3D's published four-sided boxes: 0 in front, 1 on
+// the left, 2 behind, 3 on the right.
 func PublishedBox(width float64) Placement { return box(publishedOrder, width) }
 
 func box(order []float64, width float64) Placement {
@@ -38,7 +38,7 @@ func box(order []float64, width float64) Placement {
 	return p
 }
 
-// turn returns the rotation Rz·Ry·Rx, in degrees.
+// turn returns the rotation Rz·Ry·Rx by the given angles in degrees.
 func turn(x, y, z float64) [9]float64 {
 	sx, cx := math.Sincos(x * math.Pi / 180)
 	sy, cy := math.Sincos(y * math.Pi / 180)
@@ -50,7 +50,7 @@ func turn(x, y, z float64) [9]float64 {
 	}
 }
 
-// outward returns the direction out of the paper.
+// outward returns the direction that points out of the paper.
 func outward(r [9]float64) [3]float64 { return [3]float64{r[2], r[5], r[8]} }
 
 func scaled(v [3]float64, by float64) [3]float64 { return [3]float64{v[0] * by, v[1] * by, v[2] * by} }
@@ -73,15 +73,15 @@ type markerEntry struct {
 	has    int        // bits: 1 angles, 2 position
 }
 
-// ReadBox reads LiveScan3D's text files of marker poses, of both forms:
+// ReadBox reads LiveScan3D's text files of marker poses, in either form:
 //
 //	Marker ID 2                         Marker ID 2
 //	Translation	X: 0	Y: 0	Z: -0.105   Orientation: 0 | 90 | 0
 //	Rotation	X: 0	Y: 180	Z: 0        Translation: 0.105 | 0 | 0
 //
 // Lengths are metres and angles degrees, in the order x, y, z. The first form, which LiveScan3D
-// writes, gives the inverse rotation. A marker at the origin is unused. The test set's file has a
-// marker off the side that it faces; ReadBox moves it there and adds a note.
+// writes, gives the inverse rotation. A marker at the origin is unused. The test set's file places
+// one marker off the side that it faces; ReadBox moves it onto that side and adds a note.
 func ReadBox(r io.Reader) (at Placement, notes []string, err error) {
 	entries, err := readEntries(r)
 	if err != nil {
@@ -127,7 +127,7 @@ func readEntries(r io.Reader) (entries []markerEntry, err error) {
 		if word == "marker" && strings.HasPrefix(strings.TrimSpace(rest), "ID") {
 			id, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(rest), "ID")))
 			if err != nil || id < 0 || id >= maxMarkers {
-				return nil, fmt.Errorf("line %d: %.40q has no identity of 0 to %d", i+1, strings.TrimSpace(line), maxMarkers-1)
+				return nil, fmt.Errorf("line %d: %.40q has no ID of 0 to %d", i+1, strings.TrimSpace(line), maxMarkers-1)
 			}
 			if slices.ContainsFunc(entries, func(e markerEntry) bool { return e.id == id }) {
 				return nil, fmt.Errorf("line %d: marker %d appears twice", i+1, id)
@@ -158,7 +158,7 @@ func readEntries(r io.Reader) (entries []markerEntry, err error) {
 	return entries, nil
 }
 
-// cutName splits the first word off a line, in lower case.
+// cutName splits off the first word of a line, in lower case.
 func cutName(line string) (word, rest string) {
 	line = strings.TrimSpace(line)
 	if i := strings.IndexAny(line, " \t:"); i > 0 {
@@ -183,8 +183,8 @@ func triple(s string) (v [3]float64, ok bool) {
 	return v, true
 }
 
-// inverted reports whether the rotations are inverse: whether more markers face away from the
-// middle of the box after inverting them.
+// inverted reports whether the rotations are inverse, that is, whether inverting them makes more
+// markers face away from the middle of the box.
 func inverted(entries []markerEntry) bool {
 	balance := 0
 	for _, e := range entries {
@@ -207,8 +207,9 @@ type choice struct {
 	notes   []string // on the marker file
 }
 
-// findBox returns the placements of the setting, a file or a width in millimetres, else of the marker
-// file in the take's directory, else of LiveScan3D's boxes of A4.
+// findBox returns the placements for the setting, which is a file or a width in millimetres. If it
+// is empty, findBox uses the marker file in the take's directory, or else LiveScan3D's boxes for
+// A4.
 func findBox(dir, setting string) (c choice, err error) {
 	if setting == "" {
 		setting = markerFile(dir)
@@ -217,7 +218,7 @@ func findBox(dir, setting string) (c choice, err error) {
 	width := float64(boxWidth)
 	if w, err := strconv.ParseFloat(setting, 64); err == nil {
 		if !(w >= 20 && w <= 2000) {
-			return c, fmt.Errorf("calibrate: marker box of %s mm: want 20 to 2000", setting)
+			return c, fmt.Errorf("calibrate: marker box is %s mm wide, want 20 to 2000", setting)
 		}
 		width, setting = w, ""
 	}
@@ -238,7 +239,7 @@ func findBox(dir, setting string) (c choice, err error) {
 	return c, nil
 }
 
-// markerFile returns the text file of marker poses in a take, "" if there is none.
+// markerFile returns the path of a take's text file of marker poses, or "" if it has none.
 func markerFile(dir string) string {
 	files, _ := fs.Glob(os.DirFS(dir), "*.txt") // the pattern is valid
 	for _, name := range files {

@@ -29,7 +29,8 @@ func published(x, z, top string) string {
 	return s + marker(4, [3]string{"0", "0", "0"}, [3]string{"0", "0", "0"})
 }
 
-// testSet is the file of LiveScan3D's test set, with its mistake: marker 3 is where marker 0 is.
+// testSet is the file of LiveScan3D's test set, including its mistake: marker 3 is where marker 0
+// is.
 const testSet = `Marker Settings for Testdata-Set
 
 Marker ID 0
@@ -87,8 +88,8 @@ func TestReadBoxRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"nothing":        {"", "no marker has a position"},
 		"something else": {"relay: localhost\n", "no marker has a position"},
-		"no identity":    {"Marker ID x\n", `line 1: "Marker ID x" has no identity`},
-		"identity 16":    {"Marker ID 16\n", "has no identity of 0 to 15"},
+		"no identity":    {"Marker ID x\n", `line 1: "Marker ID x" has no ID`},
+		"identity 16":    {"Marker ID 16\n", "has no ID of 0 to 15"},
 		"twice":          {good + good, "marker 0 appears twice"},
 		"same side": {
 			strings.Replace(good, "X: 0\tY: 180\tZ: 0", "X: 0\tY: 0\tZ: 0", 1), "markers 0 and 2 are on the same side",
@@ -149,7 +150,7 @@ func TestFindBox(t *testing.T) {
 	check("the take's file", "", 1, 52)
 	check("a file, before the take's", named, 1, 74)
 	for setting, want := range map[string]string{
-		"3":                              "marker box of 3 mm: want 20 to 2000",
+		"3":                              "marker box is 3 mm wide, want 20 to 2000",
 		"NaN":                            "want 20 to 2000",
 		named + "x":                      "no such file",
 		filepath.Join(take, "notes.txt"): "no marker has a position",
@@ -160,8 +161,8 @@ func TestFindBox(t *testing.T) {
 	}
 }
 
-// TestPublishedBoxes solves LiveScan3D's published boxes with their files. Without a file, the A4
-// box is recognized and others are refused.
+// TestPublishedBoxes solves LiveScan3D's published boxes with their files. Without a file, it
+// checks that the A4 box is recognized and others are refused.
 func TestPublishedBoxes(t *testing.T) {
 	read := func(text string) Placement {
 		at, _, err := ReadBox(strings.NewReader(text))
@@ -175,7 +176,7 @@ func TestPublishedBoxes(t *testing.T) {
 		name      string
 		text      string
 		x, z, top float64 // half the box, millimetres
-		unaided   string  // outcome without the file; "" is not tried
+		unaided   string  // outcome without the file; "" = not tested
 	}{
 		{"4S_A4", published("0.105", "0.105", "0"), 105, 105, 120, "solved"},
 		{"4S_A3", published("0.1485", "0.1485", "0"), 148.5, 148.5, 160, "refused"},
@@ -217,7 +218,7 @@ func TestPublishedBoxes(t *testing.T) {
 	}
 }
 
-// TestImpossibleAdjacency checks that the error names a camera that sees two markers together which
+// TestImpossibleAdjacency checks that the error names a camera that sees two markers together that
 // are apart on the box.
 func TestImpossibleAdjacency(t *testing.T) {
 	const size = 84
@@ -244,7 +245,7 @@ func TestImpossibleAdjacency(t *testing.T) {
 		"one marker":           {see(PublishedBox(297), 0), Box(210), ""},
 		"opposite sides":       {see(PublishedBox(210), 0, 1), Box(210), "camera right: wrong marker box: it sees markers 0 1"},
 		"the wrong way around": {see(PublishedBox(210), 0, 3), Box(210), "sees markers 0 3 together"},
-		"a larger box":         {see(PublishedBox(297), 0, 3), PublishedBox(210), "mm from their places on the box"},
+		"a larger box":         {see(PublishedBox(297), 0, 3), PublishedBox(210), "mm off their positions"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := check(views, [][]sighting{nil, c.seen}, c.at, size)

@@ -14,8 +14,8 @@ import (
 	"holocast/internal/camera"
 )
 
-// ink is a printed marker's brightness at (x, y), in half sides of its square, y down: 20 for
-// black, 230 for white.
+// ink is a printed marker's brightness at (x, y), in units of half the side of its square, y down:
+// 20 for black, 230 for white.
 func ink(id int, x, y float64) uint8 {
 	const black, white = 20, 230
 	if math.Abs(x) > 1 || y < -1 || y > 5./3-(1-math.Abs(x))*2/3 {
@@ -108,8 +108,8 @@ func square(width, size float64) room {
 	return room{at: Box(width), half: [3]float64{width / 2, 120, width / 2}, size: size}
 }
 
-// cast returns the distance of the scene along dir from eye, its brightness, and whether the ray
-// hits the box.
+// cast returns the distance to the scene from eye along dir, the scene's brightness there, and
+// whether the ray hits the box.
 func (r room) cast(eye, dir [3]float64) (t float64, gray uint8, box bool) {
 	t, gray = math.Inf(1), 150
 	walls := [3][2]float64{{-2300, 2500}, {-1200, 1500}, {-2600, 2400}}
@@ -250,7 +250,7 @@ func TestSolveRefuses(t *testing.T) {
 		view View
 		want string
 	}{
-		{"no marker", blank, "calibrate: camera left: no marker of the 4 placed ones can be read"},
+		{"no marker", blank, "calibrate: camera left: no marker of the 4 placed markers can be read"},
 		{"depth of another mode", short, "camera left: depth image has 100 pixels, calibration has 320×288"},
 		{"colour of another mode", small, "camera left: colour image is 640×480, calibration has 1280×720"},
 	} {

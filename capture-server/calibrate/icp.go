@@ -13,39 +13,40 @@ import (
 	"holocast/internal/camera"
 )
 
-// Residual measures how well surfaces seen by several cameras coincide: distances of one camera's
-// readings from the surface measured by another. Pairs more than 50 mm apart are excluded, as only
-// one of the cameras sees the surface.
+// Residual measures how well surfaces seen by several cameras coincide, as distances from one
+// camera's readings to the surface measured by another. It excludes pairs more than 50 mm apart, as
+// only one of the cameras sees the surface.
 type Residual struct {
 	RMS    float64 // millimetres
 	Median float64 // millimetres
 	Pairs  int
-	// Markers is the root mean square distance of the markers' corners from their positions on the
-	// box, millimetres.
+	// Markers is the root mean square distance in millimetres of the markers' corners from their
+	// positions on the box.
 	Markers float64
-	// Size is half the side of the markers' squares as measured, millimetres.
+	// Size is the measured half side of the markers' squares, in millimetres.
 	Size float64
 	// Through is the largest fraction of one camera's readings in view of a second camera that the
-	// second looks through, measuring a surface at least 80 mm behind them. Worst names the second
-	// and the first.
+	// second looks through, because it measures a surface at least 80 mm behind them. Worst names
+	// the second camera and then the first.
 	Through float64
 	Worst   [2]string
 }
 
 const (
 	pixelStep  = 4 // use every fourth pixel of every fourth row
-	normalStep = 3 // pixel distance of the readings for a normal
+	normalStep = 3 // pixel distance of the readings used for a normal
 	farthest   = 4000
 	finalGate  = 50  // millimetres
 	seeThrough = 80  // millimetres
-	minShared  = 500 // readings of a camera in view of another, for a verdict
+	minShared  = 500 // minimum readings of a camera in view of another for a verdict
 
 	// maxThrough bounds Residual.Through for a known box, maxGuess for a guessed one. A real studio
-	// has 0.007; in an empty square room, cameras at the wrong sides of the box have 0.027.
+	// reaches 0.007; cameras placed at the wrong sides of the box in an empty square room reach
+	// 0.027.
 	maxThrough, maxGuess = 0.15, 0.02
 )
 
-// gates are the maximum distances of matched readings per iteration, millimetres.
+// gates are the maximum distances between matched readings in each iteration, in millimetres.
 var gates = []float64{200, 150, 100, 70, 50, 50, 50, 50, 50, 50}
 
 // Solve returns each view's pose, from depth camera space to studio space. It starts from the
@@ -66,7 +67,7 @@ func Solve(ctx context.Context, views []View, at Placement) ([]camera.Transform,
 	}
 	surfaces := make([]*surface, len(views))
 	found := make([][]marker, len(views))
-	// Sequentially: publishing already runs and needs the other processors.
+	// Solve sequentially, since publishing already runs and needs the other processors.
 	for i := range views {
 		if err := ctx.Err(); err != nil {
 			return nil, Residual{}, err
@@ -92,8 +93,8 @@ func Solve(ctx context.Context, views []View, at Placement) ([]camera.Transform,
 	for i, v := range views {
 		own := sightings[i : i+1]
 		if off := distance(cornersOf(own, poses[i:i+1]), placesOf(own, at, size)); off > markerTolerance {
-			return nil, Residual{}, fmt.Errorf("calibrate: camera %s: %w: its markers are %.0f mm from their places on the "+
-				"box; set markerBox", v.Name, ErrDisagree, off)
+			return nil, Residual{}, fmt.Errorf("calibrate: camera %s: %w: its markers are %.0f mm off their positions "+
+				"on the box; set markerBox", v.Name, ErrDisagree, off)
 		}
 	}
 	r := residual(surfaces, poses, distance(cornersOf(sightings, poses), placesOf(sightings, at, size)))
@@ -109,8 +110,7 @@ func Solve(ctx context.Context, views []View, at Placement) ([]camera.Transform,
 	return poses, r, r.refuse(maxThrough)
 }
 
-// refuse returns an error that names the two cameras that disagree most, if they disagree by more
-// than most.
+// refuse returns an error that names the two cameras that disagree most if Through exceeds most.
 func (r Residual) refuse(most float64) error {
 	if r.Through <= most {
 		return nil
@@ -120,7 +120,7 @@ func (r Residual) refuse(most float64) error {
 }
 
 // through compares from's readings with to's surfaces; move maps from's space to to's. n counts the
-// readings in view of to that nothing hides from it, and share is the fraction of them that to
+// readings in view of to that no surface hides from it, and share is the fraction of them that to
 // looks through.
 func through(from, to *surface, move camera.Transform) (share float64, n int) {
 	behind := 0
@@ -153,7 +153,8 @@ func distance(a, b [][3]float64) float64 {
 	return math.Sqrt(sum / float64(len(a)))
 }
 
-// surface holds the points and normals of a view's depth image, in depth camera space, millimetres.
+// surface holds the points and normals of a view's depth image, in depth camera space and in
+// millimetres.
 type surface struct {
 	lens    camera.Intrinsics
 	points  [][3]float64 // z is 0 for no reading
@@ -225,7 +226,7 @@ func (s *surface) normal(x, y int) bool {
 
 func dot(a, b [3]float64) float64 { return a[0]*b[0] + a[1]*b[1] + a[2]*b[2] }
 
-// pair is a reading of view i against the surface of view j, in studio space.
+// pair is a reading of view i matched with the surface of view j, in studio space.
 type pair struct {
 	i, j          int
 	point, normal [3]float64
@@ -267,8 +268,8 @@ func match(surfaces []*surface, poses []camera.Transform, gate float64, found fu
 	}
 }
 
-// anchor is a marker's corner: as view i sees it, millimetres in depth camera space, and its
-// position in the studio.
+// anchor is a marker's corner: its position as view i sees it, in depth camera space, and its
+// position in the studio, both in millimetres.
 type anchor struct {
 	view  int
 	seen  [3]float64
@@ -292,11 +293,11 @@ func anchors(sightings [][]sighting, at Placement, size float64) (list []anchor)
 // readings of floors and corners share a bias.
 const anchorShare = 1
 
-// minPairs is the minimum overlap for an adjustment.
+// minPairs is the minimum number of pairs for an adjustment.
 const minPairs = 200
 
 // system holds the normal equations of a Gauss–Newton step. Each view has six unknowns: a rotation
-// vector, milliradians about the origin, and a translation, millimetres.
+// vector about the origin in milliradians and a translation in millimetres.
 type system struct {
 	n int
 	h []float64 // n×n, upper triangle
@@ -410,9 +411,9 @@ func residual(surfaces []*surface, poses []camera.Transform, markers float64) Re
 	return r
 }
 
-// solveAny solves the poses with the placement that the views contradict least. LiveScan3D's
-// markers fill four fifths of the side of a box, so their measured size can contradict a guessed
-// width.
+// solveAny solves the poses with each placement and returns the solution that the views contradict
+// least. The side of LiveScan3D's markers is four fifths of the width of a box, so their measured
+// size can contradict a guessed width.
 func solveAny(ctx context.Context, views []View, box choice) (
 	best []camera.Transform, least Residual, err error,
 ) {

@@ -12,13 +12,14 @@ import (
 	"holocast/internal/mjpeg"
 )
 
-// boxWidth is the width of LiveScan3D's box for markers printed on A4, millimetres.
+// boxWidth is the width in millimetres of LiveScan3D's box for markers printed on A4.
 const boxWidth = 210
 
 // Livescan solves the poses of a recorded studio (package livescanfiles) from its first frame. box
-// is LiveScan3D's file of marker poses or the width of a box of four sides in millimetres; "" is the
-// marker file in dir, else a width of 210. It returns poses by camera name, the residual, and notes
-// on the marker file. It uses the largest recorded colour images, where markers are most legible.
+// is LiveScan3D's file of marker poses or the width of a four-sided box in millimetres. If box is
+// "", Livescan uses the marker file in dir, or else a width of 210 mm. It returns poses by camera
+// name, the residual, and notes on the marker file. It uses the largest recorded colour images,
+// where markers are most legible.
 func Livescan(ctx context.Context, dir, box string) (map[string]camera.Transform, Residual, []string, error) {
 	choice, err := findBox(dir, box)
 	if err != nil {

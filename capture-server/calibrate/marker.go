@@ -11,12 +11,11 @@ import (
 
 // A LiveScan3D marker is a black square of side 2 on white, extended downwards to 5/3 below its
 // middle with a notch that reaches up to the square's lower edge. The square contains 3×3 cells of
-// side 0.4, black or white. Row by row, the first four are the bits of the identity, highest first;
-// the next four are their complements; the last is white if the identity has an even number of
-// ones.
+// side 0.4, black or white. Row by row, the first four are the bits of the ID, highest first; the
+// next four are their complements; the last is white if the ID has an even number of ones.
 //
 // outline lists the corners from the notch on, clockwise seen from the front, x right, y down, in
-// half sides of the square.
+// units of half the square's side.
 var outline = [5][2]float64{{0, 1}, {-1, 5. / 3}, {-1, -1}, {1, -1}, {1, 5. / 3}}
 
 // marker is a marker found in an image.
@@ -26,8 +25,8 @@ type marker struct {
 	area    float64       // pixels
 }
 
-// findMarkers returns the markers in a grey image, the largest of each identity. It tries several
-// thresholds, as studios are unevenly lit.
+// findMarkers returns the markers in a grey image, only the largest one for each ID. It tries
+// several thresholds, as studios are unevenly lit.
 func findMarkers(img *image.Gray) []marker {
 	var found []marker
 	for threshold := 50; threshold <= 170; threshold += 20 {
@@ -49,7 +48,7 @@ func findMarkers(img *image.Gray) []marker {
 
 const (
 	minRegion = 200 // pixels; smaller markers are illegible
-	maxShare  = 8   // larger regions than 1/8 of the image are no markers
+	maxShare  = 8   // regions larger than 1/8 of the image are not markers
 )
 
 // darkContours returns the clockwise outer contours of the 4-connected regions darker than
@@ -326,8 +325,8 @@ func edgeLines(
 	return lines, true
 }
 
-// fitLine fits a line by total least squares, then again without the fifth of the points farthest
-// from it.
+// fitLine fits a line by total least squares, then fits it again without the farthest fifth of the
+// points.
 func fitLine(points [][2]float64) (line [3]float64) {
 	for range 2 {
 		var mx, my, xx, xy, yy float64

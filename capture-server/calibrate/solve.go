@@ -30,24 +30,24 @@ type View struct {
 	Gray        *image.Gray // width×height of Calibration.Color
 }
 
-// Placement maps marker identities to transforms from marker space to studio space. Marker space
-// has its origin in the middle of the square, x right, y up and z out of the paper.
+// Placement maps marker IDs to transforms from marker space to studio space. Marker space has its
+// origin in the middle of the square, x right, y up and z out of the paper.
 type Placement map[int]camera.Transform
 
 // ErrNoMarker is wrapped by errors for a view that sees no placed marker.
 var ErrNoMarker = errors.New("no marker")
 
-// ErrDisagree is wrapped by errors for cameras whose pictures contradict the box or each other.
+// ErrDisagree is wrapped by errors for cameras whose images contradict the box or each other.
 var ErrDisagree = errors.New("wrong marker box")
 
-// sighting is a measured marker; its corners are in depth camera space, millimetres.
+// sighting is a measured marker. Its corners are in depth camera space, in millimetres.
 type sighting struct {
 	id      int
 	corners [5][3]float64
 	size    float64 // half the square's side, millimetres
 }
 
-// sight measures the placed markers in every view. size is half the side of their squares,
+// sight measures the placed markers in every view. size is half the side of their squares, in
 // millimetres.
 func sight(
 	views []View,
@@ -69,8 +69,8 @@ func sight(
 		}
 	}
 	if len(sizes) > 0 {
-		// All markers are printed at one size: a deviation means a bad measurement, such as at a
-		// grazing angle.
+		// All markers are printed at one size, so a deviation means a bad measurement, for example
+		// at a grazing angle.
 		slices.Sort(sizes)
 		size = sizes[len(sizes)/2]
 	}
@@ -80,21 +80,23 @@ func sight(
 		})
 		if len(sightings[i]) == 0 {
 			return nil, 0,
-				fmt.Errorf("calibrate: camera %s: %w of the %d placed ones can be read in its colour image and "+
+				fmt.Errorf("calibrate: camera %s: %w of the %d placed markers can be read in its colour image and "+
 					"measured in its depth image", v.Name, ErrNoMarker, len(at))
 		}
 	}
 	return sightings, size, nil
 }
 
-// sizeTolerance is the maximum deviation of a marker's size from the others', as a fraction.
+// sizeTolerance is the maximum relative deviation of a marker's size from the other markers' size.
 const sizeTolerance = 0.03
 
-// markerTolerance bounds the root mean square distance of markers' corners from their places,
-// millimetres. Real studios reach 3.5; a box for the next paper size is off by twenty or more.
+// markerTolerance bounds the root mean square distance in millimetres of markers' corners from
+// their positions on the box. Real studios reach 3.5; a box for the next paper size is off by at
+// least twenty.
 const markerTolerance = 8
 
-// check returns an error that names a camera that sees markers in positions impossible on the box.
+// check returns an error if a camera sees markers in positions that are impossible on the box. The
+// error names the camera.
 func check(views []View, sightings [][]sighting, at Placement, size float64) error {
 	for i, v := range views {
 		if len(sightings[i]) < 2 {
@@ -110,13 +112,13 @@ func check(views []View, sightings [][]sighting, at Placement, size float64) err
 		for _, s := range sightings[i] {
 			ids = append(ids, s.id)
 		}
-		return fmt.Errorf("calibrate: camera %s: %w: it sees markers %s together, %.0f mm from their places on the box; "+
+		return fmt.Errorf("calibrate: camera %s: %w: it sees markers %s together, %.0f mm off their positions; "+
 			"set markerBox", v.Name, ErrDisagree, strings.Trim(fmt.Sprint(ids), "[]"), off)
 	}
 	return nil
 }
 
-// byMarkers computes each view's pose from its own markers alone.
+// byMarkers computes each view's pose from the markers that it sees.
 func byMarkers(sightings [][]sighting, at Placement, size float64) []camera.Transform {
 	poses := make([]camera.Transform, len(sightings))
 	for i := range sightings {
@@ -126,7 +128,7 @@ func byMarkers(sightings [][]sighting, at Placement, size float64) []camera.Tran
 	return poses
 }
 
-// cornersOf returns the corners of all sightings in studio space, as measured.
+// cornersOf returns the measured corners of all sightings in studio space.
 func cornersOf(sightings [][]sighting, poses []camera.Transform) (corners [][3]float64) {
 	for i := range sightings {
 		for _, s := range sightings[i] {
@@ -138,7 +140,7 @@ func cornersOf(sightings [][]sighting, poses []camera.Transform) (corners [][3]f
 	return corners
 }
 
-// placesOf returns the true positions of the same corners, on the box.
+// placesOf returns the positions of the same corners on the box.
 func placesOf(sightings [][]sighting, at Placement, size float64) (places [][3]float64) {
 	for i := range sightings {
 		for _, s := range sightings[i] {
@@ -220,10 +222,10 @@ func contains(polygon [][2]float64, x, y float64) bool {
 	return in
 }
 
-// grazing is the sine of the least angle at which a surface is measured.
+// grazing is the sine of the smallest angle at which a surface is measured.
 const grazing = 0.26
 
-// minOnPlane is the minimum number of readings for a plane.
+// minOnPlane is the minimum number of readings that define a plane.
 const minOnPlane = 60
 
 // plane fits normal·p = offset, |normal| = 1, ignoring outliers.

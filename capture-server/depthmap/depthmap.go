@@ -1,7 +1,7 @@
 // Package depthmap maps one camera's captures to point-cloud grids: depth in millimetres and a
-// colour for each pixel of either the depth camera (every reading once, with a colour looked up) or
-// the colour camera (depth rendered into its image, which gives more points). It includes the
-// filters on depth, but neither capture, calibration nor encoding.
+// colour for each pixel. The pixels are either the depth camera's, where every reading appears once
+// with its colour looked up, or the colour camera's, where depth is rendered into its image, which
+// gives more points. The package filters depth, but does not capture, calibrate or encode.
 package depthmap
 
 // #cgo CFLAGS: -O3
@@ -21,13 +21,12 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// Geometry selects the camera whose pixels a grid has.
+// Geometry selects the camera whose pixels form the grid.
 type Geometry string
 
 const (
-	// DepthGeometry keeps the depth camera's pixels: every reading becomes a point in the colour
-	// seen by the colour camera. Points that the colour camera does not see, outside its image or
-	// occluded, are dropped.
+	// DepthGeometry keeps the depth camera's pixels. Every reading becomes a point, coloured by the
+	// colour camera. Points outside the colour camera's image or occluded from it are dropped.
 	DepthGeometry Geometry = "depth"
 	// ColorGeometry renders the depth image into the colour camera, like
 	// k4a_transformation_depth_image_to_color_camera: every colour pixel on a surface becomes a
@@ -40,7 +39,8 @@ const (
 type Config struct {
 	Geometry Geometry // "" is DepthGeometry
 
-	// DepthMin and DepthMax bound the readings kept, millimetres; a DepthMax of 0 is unlimited.
+	// DepthMin and DepthMax bound the readings kept, in millimetres; a DepthMax of 0 means no upper
+	// bound.
 	DepthMin, DepthMax uint16
 
 	// Crop keeps the points inside a box in studio space; nil keeps all.
@@ -53,22 +53,22 @@ type Config struct {
 	Pose camera.Transform
 }
 
-// Box is an axis-aligned box in studio space, millimetres.
+// Box is an axis-aligned box in studio space, in millimetres.
 type Box struct {
 	Min, Max [3]float64
 }
 
 // Erode drops points near depth edges and holes, where a depth camera mixes foreground and
-// background: points whose square window of Radius pixels to each side contains a hole or a reading
-// more than Step nearer. It is the minimum filter of LiveScan3D's depth-map filter (OpenCV's
-// erode), but drops the readings that LiveScan3D replaces by the minimum.
+// background. It drops a point if the square window of Radius pixels to each side contains a hole
+// or a reading more than Step nearer. It is the minimum filter of LiveScan3D's depth-map filter
+// (OpenCV's erode), but drops readings where LiveScan3D replaces them by the minimum.
 type Erode struct {
 	Radius int // pixels, 0 (off) to 8
 	Step   int // millimetres; 0 is 50
 }
 
-// Isolated drops points with fewer than Neighbors others within ±Band in the square
-// window of Radius pixels to each side.
+// Isolated drops points with fewer than Neighbors other points within ±Band in the square window of
+// Radius pixels to each side.
 type Isolated struct {
 	Neighbors int // 0 is off
 	Radius    int // pixels, 1 (3×3) to 3 (7×7); 0 is 1
@@ -76,8 +76,8 @@ type Isolated struct {
 }
 
 const (
-	// Positions in a colour image are 16-bit, in sixteenths of a pixel. The image may be decoded at
-	// a quarter of its size.
+	// Positions in a colour image are 16-bit, in units of a sixteenth of a pixel. The image may be
+	// decoded at a quarter of its size.
 	minSide = 16
 	maxSide = 4096
 
@@ -91,16 +91,17 @@ const (
 	slack     = 30
 	cellWidth = 1.6
 
-	// A triangle of the rendered depth image spans at most this fraction of its depth; steeper ones
-	// connect two surfaces.
+	// A triangle of the rendered depth image may span at most this fraction of its depth; a steeper
+	// one connects two surfaces.
 	maxSlope = 0.045
 )
 
 // ErrNoColor is wrapped by the ColorError for a capture without a colour image.
 var ErrNoColor = errors.New("frame has no colour image")
 
-// ColorError reports a capture whose colour image is missing or damaged. Its depth is mapped: in the
-// colours of the previous image if that is recent, otherwise in its infrared brightness or grey.
+// ColorError reports a capture whose colour image is missing or damaged. Its depth is mapped, with
+// the colours of the previous image if that is recent, otherwise with its infrared brightness or
+// grey.
 type ColorError struct{ Err error }
 
 func (e *ColorError) Error() string { return "depthmap: " + e.Err.Error() }
@@ -117,7 +118,7 @@ type Mapper struct {
 
 	lens   C.struct_lens
 	box    C.struct_box
-	reduce int // decode colour at 1/reduce of its size
+	reduce int // colour is decoded at 1/reduce of its size
 
 	rayX, rayY                []float32 // of the depth camera
 	clean, tmp, low           []uint16
@@ -125,7 +126,7 @@ type Mapper struct {
 	cover                     C.struct_cover
 	coverHeight               C.int32_t
 	nearest                   []uint16
-	every                     int // map one row of depth in every
+	every                     int // one row of depth in this many is mapped
 	vertexU, vertexV, vertexZ []float32
 	warped                    []uint32
 
@@ -219,7 +220,7 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// reduction returns the largest factor by which colour images can be reduced when decoded without
+// reduction returns the largest factor by which colour images can be reduced on decoding without
 // becoming coarser than depth images.
 func reduction(cal camera.Calibration) int {
 	ratio := cal.Color.Fx / cal.Depth.Fx
@@ -313,12 +314,12 @@ func (m *Mapper) SetPose(pose camera.Transform) {
 }
 
 // Map maps a capture to a grid, reusing g's buffers. If the colour image is missing, damaged or not
-// of the calibrated size, it maps the depth and returns a *ColorError, unless the camera captures
-// no colour. After other errors g is undefined.
+// of the calibrated size, it maps the depth and returns a *ColorError; a camera that captures no
+// colour yields no error. After other errors g is undefined.
 func (m *Mapper) Map(f *source.Frame, g *pointcloud.Grid) error { return m.MapRows(f, g, 1) }
 
-// MapRows maps every n-th row, where n is every, and leaves the others empty. Cost falls
-// accordingly, except for decoding colour.
+// MapRows is like Map, but maps only every n-th row, where n is every, and leaves the others empty.
+// The cost falls in proportion, except for decoding colour.
 func (m *Mapper) MapRows(f *source.Frame, g *pointcloud.Grid, every int) error {
 	d := m.cal.Depth
 	if len(f.Depth) != d.Width*d.Height {
@@ -350,7 +351,7 @@ func (m *Mapper) MapRows(f *source.Frame, g *pointcloud.Grid, every int) error {
 	return nil
 }
 
-// cut copies every n-th row of depth to g and clips it.
+// cut copies every n-th row of depth to g, where n is every, and clips them.
 func (m *Mapper) cut(clean []uint16, g *pointcloud.Grid, every int) {
 	m.every = every
 	if every > 1 {
@@ -360,8 +361,8 @@ func (m *Mapper) cut(clean []uint16, g *pointcloud.Grid, every int) {
 	m.clip(g.Depth)
 }
 
-// filter returns depth without noise, as a copy if it changes. Clipping comes later, as clipped
-// readings still occlude others.
+// filter removes noise from depth. It works on a copy if a filter is enabled. Clipping comes later,
+// as clipped readings still occlude others.
 func (m *Mapper) filter(depth []uint16) []uint16 {
 	w, h := C.int32_t(m.cal.Depth.Width), C.int32_t(m.cal.Depth.Height)
 	iso, ero := m.cfg.Isolated, m.cfg.Erode
@@ -406,7 +407,7 @@ func (m *Mapper) mapDepth(f *source.Frame, clean []uint16, g *pointcloud.Grid, e
 	return err
 }
 
-// aim prepares the occlusion test for one row of depth in every.
+// aim prepares the occlusion test for mapping every n-th row, where n is every.
 func (m *Mapper) aim(every int) {
 	if m.every == every {
 		return
@@ -441,7 +442,7 @@ func (m *Mapper) project(clean []uint16) {
 	})
 }
 
-// splat records the nearest depth in each direction of the colour camera.
+// splat records the nearest depth that the colour camera sees in each direction.
 func (m *Mapper) splat(clean []uint16) {
 	C.uncover(u16(m.nearest), m.cover.width*m.coverHeight)
 	m.rows(func(i, n int) {

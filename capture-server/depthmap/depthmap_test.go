@@ -18,7 +18,8 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// kinectLike returns the calibration of an Azure Kinect at a quarter of NFOV and 720p.
+// kinectLike returns the calibration of an Azure Kinect at a quarter of the resolution of NFOV and
+// 720p.
 func kinectLike() camera.Calibration {
 	lean := 6 * math.Pi / 180 // the depth camera looks down by 6°
 	return camera.Calibration{
@@ -110,7 +111,7 @@ func TestProjectAgreesWithCameraOnRealCalibration(t *testing.T) {
 	}
 }
 
-// paint sets f's colour image to a picture, in the given format.
+// paint sets f's colour image, in the given format, to the colours that at returns.
 func paint(t testing.TB, f *source.Frame, format camera.ColorFormat, w, h int, at func(x, y int) color.RGBA) {
 	t.Helper()
 	f.Format, f.Color = format, nil
@@ -208,8 +209,8 @@ func TestColourFormatsAgree(t *testing.T) {
 	}
 }
 
-// TestNearColourDoesNotBleed has a square close to a wall. The part of the wall that only the depth
-// camera sees must not get the square's colour.
+// TestNearColourDoesNotBleed puts a square far in front of a wall. It hides a part of the wall from
+// the colour camera but not from the depth camera; that part must not get the square's colour.
 func TestNearColourDoesNotBleed(t *testing.T) {
 	cal := kinectLike()
 	wall, square := uint16(2500), uint16(700)
@@ -244,7 +245,7 @@ func TestNearColourDoesNotBleed(t *testing.T) {
 	var redWall, greenWall, redSquare, hidden int
 	for i, z := range g.Depth {
 		u, v, seen := seenAt(&cal, i, depth[i])
-		// The painted square is a pixel too large on each side.
+		// The painted square is one pixel larger on each side.
 		deep := seen
 		for dy := -2; dy <= 2; dy++ {
 			for dx := -2; dx <= 2; dx++ {
@@ -262,7 +263,8 @@ func TestNearColourDoesNotBleed(t *testing.T) {
 			hidden++
 		}
 	}
-	// 32 mm between the lenses shift 700 mm against 2500 mm by 4 depth pixels.
+	// With lenses 32 mm apart, a square at 700 mm shifts by 4 depth pixels against a wall at 2500
+	// mm.
 	if redWall > 0 || redSquare < 49*49 || greenWall < 10000 || hidden < 50*3 || hidden > 50*8 {
 		t.Errorf("wall: %d red, %d green, %d hidden beside the square; square: %d red of 2500", redWall, greenWall,
 			hidden, redSquare)
@@ -271,7 +273,7 @@ func TestNearColourDoesNotBleed(t *testing.T) {
 
 func TestColorGeometryRendersDepth(t *testing.T) {
 	cal := kinectLike()
-	// A wall square to the colour camera, 1800 mm away from it.
+	// A wall perpendicular to the colour camera's axis, 1800 mm away from it.
 	const wall = 1800
 	depth := make([]uint16, cal.Depth.Width*cal.Depth.Height)
 	r := cal.DepthToColor.R
@@ -322,7 +324,7 @@ func TestFilters(t *testing.T) {
 	turn := camera.Transform{
 		R: [9]float64{0, 0, 1, 0, 1, 0, -1, 0, 0},
 		T: [3]float64{-2000, 0, 0},
-	} // camera on −x looking along +x
+	} // camera on −x, looking along +x
 
 	tests := []struct {
 		name    string
@@ -505,7 +507,7 @@ func TestMapRefuses(t *testing.T) {
 	}
 }
 
-// TestWithoutColor checks that depth is mapped with missing and damaged colour.
+// TestWithoutColor checks that depth is mapped if colour is missing or damaged.
 func TestWithoutColor(t *testing.T) {
 	cal := kinectLike()
 	blind := cal
@@ -565,8 +567,8 @@ func near(got []byte, want color.RGBA, most int) bool {
 	return true
 }
 
-// TestColorOfHalf checks that a camera with colour in half of its captures does not flicker, and
-// that old colour is not used.
+// TestColorOfHalf checks that points do not flicker if a camera captures colour in only half of its
+// frames, and that old colour is not used.
 func TestColorOfHalf(t *testing.T) {
 	cal := kinectLike()
 	for _, format := range []camera.ColorFormat{camera.MJPG, camera.NV12, camera.BGRA} {

@@ -15,8 +15,8 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// colorImage is a frame's colour image in its original layout, or as the planes of its JPEG. Only
-// pixels that become points are converted to RGB.
+// colorImage is a frame's colour image in its original layout, or the decoded planes of its JPEG.
+// Only pixels that become points are converted to RGB.
 type colorImage struct {
 	jpeg image.YCbCr
 
@@ -25,8 +25,8 @@ type colorImage struct {
 	layout    C.struct_layout
 }
 
-// load reads f's image, which must have the calibrated size. A JPEG is decoded at 1/reduce of its
-// size, also with mjpeg.ErrIncomplete. A frame without an image is ErrNoColor.
+// load reads f's image, which must have the calibrated size. It decodes a JPEG at 1/reduce of its
+// size, and keeps it if the error is mjpeg.ErrIncomplete. It returns ErrNoColor if f has no image.
 func (c *colorImage) load(d *mjpeg.Decoder, f *source.Frame, in camera.Intrinsics, reduce int) error {
 	if len(f.Color) == 0 {
 		return ErrNoColor
@@ -126,11 +126,11 @@ func (c *colorImage) rgb(d *mjpeg.Decoder, f *source.Frame, in camera.Intrinsics
 	return nil
 }
 
-// maxReuse is the age at which a colour image no longer replaces missing ones. In the dark an Azure
+// maxReuse is the maximum age of a colour image that replaces missing ones. In the dark an Azure
 // Kinect captures colour at half the rate of depth.
 const maxReuse = 250 * time.Millisecond
 
-// lastColor is the last colour image of a camera that drops some.
+// lastColor holds the last colour image of a camera that drops some of its colour images.
 type lastColor struct {
 	image    []byte
 	format   camera.ColorFormat
@@ -138,7 +138,8 @@ type lastColor struct {
 	drops    bool // the camera has dropped an image
 }
 
-// complete returns a frame with the last image and ErrNoColor if f has none.
+// complete returns f if it has a colour image. Otherwise it returns ErrNoColor and a copy of f with
+// the last image, if that is recent.
 func (l *lastColor) complete(f *source.Frame) (*source.Frame, error) {
 	if len(f.Color) > 0 {
 		return f, nil
@@ -151,17 +152,18 @@ func (l *lastColor) complete(f *source.Frame) (*source.Frame, error) {
 	return &with, ErrNoColor
 }
 
-// keep copies f's image if the camera drops some.
+// keep copies f's image if the camera has dropped an image.
 func (l *lastColor) keep(f *source.Frame) {
 	if l.drops {
 		l.image, l.format, l.captured = append(l.image[:0], f.Color...), f.Format, f.CaptureTime
 	}
 }
 
-// maxIR is the infrared brightness shown as white, as in Azure Kinect's viewer.
+// maxIR is the infrared brightness shown as white, as in the Azure Kinect viewer.
 const maxIR = 1000
 
-// gray colours g by f's infrared image if it has g's pixels, otherwise in medium grey.
+// gray colours g with f's infrared image if g has the depth camera's pixels and f has such an
+// image, otherwise in medium grey.
 func (m *Mapper) gray(f *source.Frame, g *pointcloud.Grid) {
 	if len(f.IR) != len(g.Depth) || m.cfg.Geometry != DepthGeometry {
 		for i := range g.Color {

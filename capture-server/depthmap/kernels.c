@@ -109,8 +109,8 @@ static inline int hidden(int32_t depth, int32_t u, int32_t v, const struct cover
 	return depth > near + c->slack + (near >> SLACK_SHIFT);
 }
 
-// BT.601 to RGB in 13 fractional bits: offset and factor of luma, then the factors of cr in red, of
-// cb and cr in green, and of cb in blue.
+// BT.601 to RGB with 13 fractional bits: offset and factor of luma, then the factors of cr in red,
+// of cb and cr in green, and of cb in blue.
 struct matrix {
 	int16_t offset, y, r_cr, g_cb, g_cr, b_cb;
 };
@@ -157,8 +157,8 @@ static void sample_planes_from(int32_t first, uint16_t *restrict depth, const ui
 }
 
 #ifdef X86_GLIBC
-// sample_planes for JPEG planes, eight points at a time. One gather fetches two neighbours of luma;
-// it reads up to three bytes beyond the samples it needs.
+// sample_planes for JPEG planes, eight points at a time. One gather fetches two neighbouring luma
+// samples; it reads up to three bytes beyond those it needs.
 __attribute__((target("avx2"))) static int32_t
 sample_planes_avx2(uint16_t *restrict depth, const uint16_t *restrict u,
 		   const uint16_t *restrict v, int32_t n, const struct cover *cover,
@@ -216,7 +216,7 @@ sample_planes_avx2(uint16_t *restrict depth, const uint16_t *restrict u,
 			_mm256_mullo_epi32(_mm256_srli_epi32(pv, 4), y_stride), _mm256_srli_epi32(pu, 4));
 		__m256i top = _mm256_i32gather_epi32((const int *)luma, at, 1);
 		__m256i low = _mm256_i32gather_epi32((const int *)luma, _mm256_add_epi32(at, y_stride), 1);
-		// Weights: byte 0 16-fx, byte 1 fx, the others 0.
+		// Weights: byte 0 is 16-fx, byte 1 is fx, the others are 0.
 		__m256i wx = _mm256_or_si256(_mm256_sub_epi32(_mm256_set1_epi32(16), fx),
 					     _mm256_slli_epi32(fx, 8));
 		top = _mm256_maddubs_epi16(top, wx);
@@ -330,13 +330,13 @@ static inline void triangle(struct vertex a, struct vertex b, struct vertex c, f
 	float min_v = minf(a.v, minf(b.v, c.v)), max_v = maxf(a.v, maxf(b.v, c.v));
 	if (!(max_u >= 0 && max_v >= 0 && min_u <= width - 1 && min_v <= height - 1))
 		return;
-	// Pixels whose centres lie inside: lower bound rounded up, upper bound down.
+	// The pixels whose centres lie inside: the lower bound is rounded up, the upper bound down.
 	int32_t x0 = (int32_t)(maxf(min_u, 0) + 0.9999f), x1 = (int32_t)minf(max_u, width - 1);
 	int32_t y0 = (int32_t)(maxf(min_v, 0) + 0.9999f), y1 = (int32_t)minf(max_v, height - 1);
 	if (x0 > x1 || y0 > y1 || x1 - x0 > MAX_SPAN || y1 - y0 > MAX_SPAN)
 		return;
-	// A triangle seen from its front is clockwise on the screen. A back face, by the sign of the
-	// area, is not seen by the colour camera.
+	// A triangle seen from its front is clockwise on the screen. The colour camera does not see
+	// back faces, which the sign of the area reveals.
 	float area = (b.u - a.u) * (c.v - a.v) - (b.v - a.v) * (c.u - a.u);
 	if (!(area > 1e-6f))
 		return;

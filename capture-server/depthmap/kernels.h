@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-// Slices are separate parameters, never in a struct, as cgo's pointer rules require.
+// Slices are passed as separate parameters, never in a struct, as cgo's pointer rules require.
 
 // A lens (internal/camera's Brown–Conrady model) at the sampled image's size, and the transform
 // from depth camera space to its space.
@@ -20,7 +20,7 @@ struct lens {
 };
 
 // A box in studio space and the depth camera's pose: r rotates a ray of the depth camera, t is its
-// origin. Millimetres.
+// origin. All lengths are in millimetres.
 struct box {
 	float r[9], t[3], min[3], max[3];
 };
@@ -31,16 +31,16 @@ struct layout {
 	int32_t y_stride, c_stride, y_step, c_step, shift_x, shift_y;
 	int32_t width, height;
 	int32_t limited; // luma is 16–235 (NV12, YUY2), otherwise 0–255 (JPEG)
-	int32_t padded;  // steps are 1, full range, 4 readable bytes after each plane
+	int32_t padded;  // steps are 1, samples are full range, 4 bytes after each plane are readable
 };
 
-// Positions in the colour image are in sixteenths of a pixel.
+// Positions in the colour image are in units of a sixteenth of a pixel.
 enum { SUBPIXEL = 16, OUTSIDE = 0xffff };
 
 // Depth buffer of the colour camera for the occlusion test. Its cells are somewhat wider than a
-// depth pixel appears there, so that a surface leaves no gaps. A point is hidden if it is farther
-// than the nearest depth by more than slack + nearest/2^SLACK_SHIFT millimetres, which covers
-// sensor noise and the slope of a surface within a cell.
+// depth pixel appears in the colour image, so that a surface leaves no gaps. A point is hidden if
+// it is farther than the nearest depth by more than slack + nearest/2^SLACK_SHIFT millimetres,
+// which covers sensor noise and the slope of a surface within a cell.
 struct cover {
 	int32_t cells; // cells per subpixel, times 65536
 	int32_t width; // cells in a row of the buffer
@@ -49,26 +49,26 @@ struct cover {
 
 enum { SLACK_SHIFT = 5 };
 
-// project: the colour image position of each of n depth pixels, u = OUTSIDE if there is none. x and
-// y are the rays of the depth pixels: pixel i at depth d is the point (x[i]d, y[i]d, d) in depth
-// camera space. x is NaN for a pixel without a ray.
+// project computes the colour image position of each of n depth pixels, with u = OUTSIDE if there
+// is none. x and y are the rays of the depth pixels: pixel i at depth d is the point (x[i]d, y[i]d,
+// d) in depth camera space. x is NaN for a pixel without a ray.
 void project(const uint16_t *depth, int32_t n, const float *x, const float *y,
 	     const struct lens *lens, uint16_t *u, uint16_t *v);
 
-// project_vertices: the same in float and also outside the image, with the distance zc from the
-// lens; zc is 0 if there is no point.
+// project_vertices computes the positions as float, including those outside the image, and the
+// distance zc from the lens; zc is 0 if there is no point.
 void project_vertices(const uint16_t *depth, int32_t n, const float *x, const float *y,
 		      const struct lens *lens, float *u, float *v, float *zc);
 
-// uncover: clears the n + 1 cells of the buffer of struct cover.
+// uncover clears the n + 1 cells of the buffer of struct cover.
 void uncover(uint16_t *zbuf, int32_t n);
 
-// splat: records n depth pixels in the buffer.
+// splat records n depth pixels in the buffer.
 void splat(const uint16_t *depth, const uint16_t *u, const uint16_t *v, int32_t n,
 	   const struct cover *cover, uint16_t *zbuf);
 
-// sample_planes, sample_bgra: the colour of each pixel: bilinear luma (or BGRA), nearest chroma.
-// Sets depth to 0 where the colour camera does not see the point.
+// sample_planes and sample_bgra compute the colour of each pixel, with bilinear luma (or BGRA) and
+// nearest chroma. They set depth to 0 where the colour camera does not see the point.
 void sample_planes(uint16_t *depth, const uint16_t *u, const uint16_t *v, int32_t n,
 		   const struct cover *cover, const uint16_t *zbuf, const uint8_t *y,
 		   const uint8_t *cb, const uint8_t *cr, const struct layout *layout, uint8_t *rgb);
@@ -76,32 +76,32 @@ void sample_bgra(uint16_t *depth, const uint16_t *u, const uint16_t *v, int32_t 
 		 const struct cover *cover, const uint16_t *zbuf, const uint8_t *bgra,
 		 int32_t width, uint8_t *rgb);
 
-// planes_to_rgb, bgra_to_rgb: convert an entire image.
+// planes_to_rgb and bgra_to_rgb convert an entire image.
 void planes_to_rgb(const uint8_t *y, const uint8_t *cb, const uint8_t *cr,
 		   const struct layout *layout, uint8_t *rgb);
 void bgra_to_rgb(const uint8_t *bgra, int32_t n, uint8_t *rgb);
 
-// warp: renders the depth image as triangles between neighbouring pixels into a width×height buffer
-// of nearest depths ×2. The lowest bit marks points that clipping removes after they have occluded
-// others; kept is depth after clipping. A triangle that spans more than max_ratio of its depth
-// crosses an edge and is not drawn.
+// warp renders the depth image as triangles between neighbouring pixels into a width×height buffer
+// of doubled nearest depths. The lowest bit marks points that clipping removes after they have
+// occluded others; kept is depth after clipping. A triangle that spans more than max_ratio of its
+// depth crosses an edge and is not drawn.
 void warp(const uint16_t *kept, const float *u, const float *v, const float *zc, int32_t dw,
 	  int32_t dh, float max_ratio, uint32_t *zbuf, int32_t width, int32_t height);
 
-// resolve: converts warp's buffer of n pixels to depth.
+// resolve converts warp's buffer of n pixels to depth.
 void resolve(const uint32_t *zbuf, int32_t n, uint16_t *depth);
 
-// clip_range, clip_box: zero the pixels outside. x and y are the depth camera's rays.
+// clip_range and clip_box zero the pixels outside. x and y are the depth camera's rays.
 void clip_range(uint16_t *depth, int32_t n, uint16_t min, uint16_t max);
 void clip_box(uint16_t *depth, int32_t n, const float *x, const float *y, const struct box *box);
 
-// erode: zeroes pixels whose (2·radius+1)² window holds a hole or a reading more
-// than step nearer. tmp and low have width×height elements.
+// erode zeroes pixels whose (2·radius+1)² window holds a hole or a reading more than step nearer.
+// tmp and low have width×height elements.
 void erode(uint16_t *depth, int32_t width, int32_t height, int32_t radius, int32_t step,
 	   uint16_t *tmp, uint16_t *low);
 
-// isolated: copies in to out without pixels that have fewer than min_neighbors others within ±band
-// in their (2·radius+1)² window. padded has (width+2·radius)×(height+2·radius) elements.
+// isolated copies in to out without pixels that have fewer than min_neighbors other pixels within
+// ±band in their (2·radius+1)² window. padded has (width+2·radius)×(height+2·radius) elements.
 void isolated(const uint16_t *in, uint16_t *out, int32_t width, int32_t height, int32_t radius,
 	      int32_t min_neighbors, int32_t band, uint16_t *padded);
 

@@ -27,12 +27,12 @@ import (
 // Config configures a Medium.
 type Config struct {
 	First int // number of the first cloud track; cameras come before it
-	// DeliveryTimeout is the age at which the rest of a frame is dropped; 0 is never.
+	// DeliveryTimeout is the age at which the rest of a frame is dropped; 0 disables it.
 	DeliveryTimeout time.Duration
 	// Delivery is catalog.DeliveryStream (the default) or catalog.DeliveryDatagram.
 	Delivery string
-	// AlwaysEncode encodes every cloud. Otherwise tracks without viewers get one frame a second, so
-	// that a late joiner has a picture at once.
+	// AlwaysEncode encodes every cloud. Otherwise tracks without viewers get one frame per second,
+	// so that a late joiner immediately has a picture.
 	AlwaysEncode bool
 }
 
@@ -54,8 +54,8 @@ const (
 	idleInterval = time.Second
 )
 
-// nominal stands in for the cameras' lens, from which viewers derive point sizes: an Azure Kinect
-// in NFOV unbinned mode.
+// nominal stands in for the cameras' lens, from which viewers derive point sizes. It is that of an
+// Azure Kinect in NFOV unbinned mode.
 var nominal = camera.Intrinsics{Width: 640, Height: 576, Fx: 504, Fy: 504, Cx: 320, Cy: 288}
 
 // stream is one source and its track. Only its own goroutine writes frames.
@@ -74,11 +74,11 @@ type stream struct {
 	frame    pointcloud.Frame
 }
 
-// New creates a medium that owns the sources. On error they remain the caller's.
+// New creates a medium that owns the sources. If it fails, the caller still owns them.
 func New(session *publish.Publisher, cfg Config, sources []source.Clouds) (*Medium, error) {
 	m := &Medium{cfg: cfg, session: session, frames: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "holocast_capture_clouds_total",
-		Help: "Point clouds received from other systems, by result: published, idle (no viewers), failed.",
+		Help: "Point clouds received from other systems, by result: published, idle (no viewers) or failed.",
 	}, []string{"source", "result"})}
 	for i, src := range sources {
 		e, err := pointcloud.NewEncoder(pointcloud.EncoderOptions{})
@@ -99,7 +99,7 @@ func New(session *publish.Publisher, cfg Config, sources []source.Clouds) (*Medi
 // Name implements publish.Medium.
 func (m *Medium) Name() string { return "clouds" }
 
-// Close implements publish.Medium: it frees the encoders and closes the sources.
+// Close implements publish.Medium. It frees the encoders and closes the sources.
 func (m *Medium) Close() {
 	m.release()
 	for _, s := range m.streams {
@@ -146,10 +146,10 @@ func (m *Medium) Describe(c *catalog.Catalog) error {
 }
 
 // errNoCloud is returned by Run after all sources failed or ended.
-var errNoCloud = errors.New("no source of clouds is left to publish")
+var errNoCloud = errors.New("no point-cloud source is left to publish")
 
-// Run implements publish.Medium. It returns nil if ctx ends or all sources end, otherwise the first
-// failure.
+// Run implements publish.Medium. It returns nil if ctx is done or all sources end, otherwise the
+// first failure.
 func (m *Medium) Run(ctx context.Context) error {
 	log := m.session.Log()
 	var g errgroup.Group
@@ -173,8 +173,8 @@ func (m *Medium) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// run publishes the source until ctx or the source ends (nil) or the source fails. Sources drop
-// late clouds themselves, so run encodes each one before it reads the next.
+// run publishes the source. It returns nil if ctx is done or the source ends, or the source's
+// error. Sources drop late clouds themselves, so run encodes each cloud before it reads the next.
 func (s *stream) run(ctx context.Context) error {
 	var c source.Cloud
 	s.most = s.src.MaxPoints()
@@ -213,7 +213,7 @@ func (s *stream) run(ctx context.Context) error {
 
 func (s *stream) count(result string) { s.m.frames.WithLabelValues(s.src.Name(), result).Inc() }
 
-// wanted reports whether the track needs a cloud now.
+// wanted reports whether the track is due for a cloud.
 func (s *stream) wanted() bool {
 	return s.m.cfg.AlwaysEncode || s.track.Viewers() > 0 || time.Since(s.newest) >= idleInterval
 }

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// script is a source that returns the given errors in turn, or a cloud of one point for nil.
+// script is a source that returns the given errors in turn, with a cloud of one point for each nil.
 type script struct {
 	steps  []error // nil yields a cloud
 	at     int

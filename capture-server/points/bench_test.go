@@ -14,7 +14,7 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// realCamera opens the first camera of the recorded studio: NFOV unbinned, 720p.
+// realCamera opens the first camera of the recorded studio, in NFOV unbinned and 720p modes.
 func realCamera(b *testing.B) source.Source {
 	b.Helper()
 	data := os.Getenv("HOLOCAST_DATA")
@@ -32,7 +32,7 @@ func realCamera(b *testing.B) source.Source {
 	return sources[0]
 }
 
-// BenchmarkPublish measures mapping and encoding one frame of a real camera.
+// BenchmarkPublish measures the mapping and encoding of one frame of a real camera.
 func BenchmarkPublish(b *testing.B) {
 	tests := []struct {
 		name string
@@ -63,7 +63,7 @@ func BenchmarkPublish(b *testing.B) {
 	}
 }
 
-// BenchmarkFrame measures a real frame from the source to the track.
+// BenchmarkFrame measures the time a real frame takes from the source to the track.
 func BenchmarkFrame(b *testing.B) {
 	m := newMedium(b, Config{AlwaysEncode: true}, realCamera(b))
 	l := m.pipelines[0]
@@ -98,7 +98,7 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
-// timed records the capture time of its newest frame, ns since 1970.
+// timed records the capture time of its newest frame, in ns since 1970.
 type timed struct {
 	source.Source
 	captured atomic.Int64
@@ -110,7 +110,7 @@ func (t *timed) Next(ctx context.Context, f *source.Frame) error {
 	return err
 }
 
-// BenchmarkLatency measures the time from capture to publication at 30 frames a second.
+// BenchmarkLatency measures the time from capture to publication at 30 frames per second.
 func BenchmarkLatency(b *testing.B) {
 	camera := &timed{Source: realCamera(b)}
 	m := newMedium(b, Config{AlwaysEncode: true}, camera)

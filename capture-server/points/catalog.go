@@ -10,7 +10,7 @@ import (
 // defaultFPS replaces an unknown frame rate.
 const defaultFPS = 30
 
-// Describe implements publish.Medium: the tracks of the live cameras, and the pose track.
+// Describe implements publish.Medium. It adds the tracks of the live cameras and the pose track.
 func (m *Medium) Describe(c *catalog.Catalog) error {
 	var names []string
 	renderGroup := 1
@@ -60,7 +60,7 @@ func depthMax(mm uint16) uint16 {
 	return mm
 }
 
-// publishPoses publishes the live cameras' poses, valid since the session began.
+// publishPoses publishes the live cameras' poses, valid from the start of the session.
 func (m *Medium) publishPoses() error {
 	m.posing.Lock()
 	defer m.posing.Unlock()

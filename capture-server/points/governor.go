@@ -9,13 +9,13 @@ import (
 
 // governor thins the frames of all cameras equally while the machine is overloaded, so that points
 // are lost before frames. Its input is the time from a capture's delivery to its publication, in
-// frame periods: above 1, a camera loses captures.
+// frame periods. Above 1, a camera loses captures.
 //
-// Thinning takes effect at once. It is undone on trial; each failed trial doubles the wait for the
-// next.
+// Thinning takes effect immediately. The governor reduces it on trial; each failed trial doubles
+// the wait for the next.
 type governor struct {
 	log   *slog.Logger
-	every atomic.Int32 // frames keep one row in every
+	every atomic.Int32 // frames keep one row in this many
 
 	mu      sync.Mutex
 	cameras []load
@@ -24,15 +24,15 @@ type governor struct {
 	wait    time.Duration
 }
 
-// load is a camera's smoothed processing time, as a share of its frame period.
+// load is a camera's smoothed processing time, as a fraction of its frame period.
 type load struct {
 	share float64
 	seen  time.Time
 }
 
 const (
-	overload  = 0.85            // share above which frames are thinned
-	underload = 0.5             // share below which less thinning is tried
+	overload  = 0.85            // load above which frames are thinned
+	underload = 0.5             // load below which less thinning is tried
 	smoothing = 0.2             // weight of the newest frame
 	settling  = time.Second / 2 // minimum time between changes
 	stale     = time.Second     // age at which a load is ignored
@@ -42,7 +42,7 @@ const (
 	mostRows  = 4 // maximum of every: 1, 2 or 4
 )
 
-// lostShare is the share reported for a dropped capture.
+// lostShare is the load reported for a dropped capture.
 const lostShare = 2
 
 func newGovernor(log *slog.Logger, cameras int) *governor {
@@ -51,7 +51,7 @@ func newGovernor(log *slog.Logger, cameras int) *governor {
 	return g
 }
 
-// observe records the share of its frame period that a camera's capture took.
+// observe records the fraction of its frame period that a camera's capture took.
 func (g *governor) observe(camera int, share float64, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -84,11 +84,11 @@ func (g *governor) set(every int32, now time.Time) {
 	g.every.Store(every)
 	switch {
 	case every == 1:
-		g.log.Info("frames keep all points")
+		g.log.Info("no longer overloaded; frames keep all points again")
 	case g.trial:
 		g.log.Info("frames keep more rows of points", "rows_kept", 1/float64(every))
 	default:
-		g.log.Warn("overloaded, frames keep only some rows of points; use fewer cameras, a lower fps, a crop box or "+
+		g.log.Warn("overloaded; frames keep only some rows of points. Use fewer cameras, a lower fps, a crop box or "+
 			"NV12 colour", "rows_kept", 1/float64(every))
 	}
 }

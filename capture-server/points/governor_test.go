@@ -13,7 +13,7 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// TestGovernor applies load for some seconds per phase and checks the thinning at its end.
+// TestGovernor applies several seconds of load per phase and checks the thinning at its end.
 func TestGovernor(t *testing.T) {
 	type phase struct {
 		seconds float64

@@ -37,7 +37,7 @@ func newMetrics() *metrics {
 	return &metrics{
 		frames: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "holocast_capture_frames_total",
-			Help: "Captures by result: published, dropped (superseded by a newer one), idle (no viewers), failed.",
+			Help: "Captures by result: published, dropped (superseded by a newer one), idle (no viewers) or failed.",
 		}, []string{"camera", "result"}),
 		thinned: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "holocast_capture_thinned_frames_total",
@@ -45,7 +45,7 @@ func newMetrics() *metrics {
 		}, []string{"camera"}),
 		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "holocast_capture_stage_seconds",
-			Help: "Time per frame spent waiting for a processor, mapping to points and encoding.", Buckets: buckets,
+			Help: "Time per frame and stage: waiting for a processor, mapping to points, encoding.", Buckets: buckets,
 		}, []string{"camera", "stage"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "holocast_capture_to_published_seconds", Help: "Time from the middle of the exposure to publication.",
@@ -66,14 +66,14 @@ func (m *metrics) collectors(of *Medium) []prometheus.Collector {
 		m.latency,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "holocast_capture_rows_kept_ratio",
-			Help: "Share of rows that frames keep; below 1 during overload.",
+			Help: "Fraction of rows that frames keep; below 1 during overload.",
 		}, func() float64 { return 1 / float64(of.every()) }),
 	}
 	for _, l := range of.pipelines {
 		m.thinned.WithLabelValues(l.label()) // export 0 from the start
 		all = append(all, prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name:        "holocast_capture_source_dropped_total",
-			Help:        "Captures lost at the source: without depth, or overdue.",
+			Help:        "Captures lost at the source because they had no depth or were overdue.",
 			ConstLabels: prometheus.Labels{"camera": l.label()},
 		}, func() float64 { return float64(l.src.Dropped()) }))
 	}

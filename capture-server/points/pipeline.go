@@ -20,8 +20,8 @@ import (
 // idleInterval is the frame interval of a track without viewers.
 const idleInterval = time.Second
 
-// pipeline runs one camera: one goroutine reads captures, another encodes the newest. A newer
-// capture replaces one still waiting.
+// pipeline runs one camera. One goroutine reads captures, another encodes the newest. A newer
+// capture replaces one that is still waiting.
 type pipeline struct {
 	m       *Medium
 	number  int
@@ -87,7 +87,7 @@ func newPipeline(of *Medium, number int, c Camera) (*pipeline, error) {
 	return l, nil
 }
 
-// move sets the depth camera's pose. It applies to the crop box from the next frame.
+// move sets the depth camera's pose. The crop box uses it from the next frame on.
 func (l *pipeline) move(pose camera.Transform) {
 	if pose == (camera.Transform{}) {
 		pose = camera.Identity
@@ -98,7 +98,8 @@ func (l *pipeline) move(pose camera.Transform) {
 // gridPose returns the transform from the space of the tracks' pixels to studio space.
 func (l *pipeline) gridPose() camera.Transform { return l.pose.Load().Compose(l.toDepth) }
 
-// run publishes the camera until ctx or the source ends (nil) or the source fails.
+// run publishes the camera. It returns nil if ctx is done or the source ends, or the source's
+// error.
 func (l *pipeline) run(ctx context.Context) error {
 	var encoding sync.WaitGroup
 	encoding.Go(func() { l.encode(ctx) })
@@ -126,8 +127,8 @@ func (l *pipeline) run(ctx context.Context) error {
 	}
 }
 
-// take queues a capture if a track needs it, replacing one still waiting. It releases captures that
-// are not used.
+// take queues a capture if a track needs it, replacing one that is still waiting. It releases
+// unused captures.
 func (l *pipeline) take(f source.Frame) {
 	now, m := time.Now(), l.m.metrics
 	if !l.want(now) {
@@ -135,8 +136,8 @@ func (l *pipeline) take(f source.Frame) {
 		f.Release()
 		return
 	}
-	// Sequence numbers count needed captures, so viewers see a capture that was not encoded in time
-	// as lost.
+	// Sequence numbers count needed captures, so that viewers see a capture that was not encoded in
+	// time as a loss.
 	l.sequence++
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,7 +153,7 @@ func (l *pipeline) take(f source.Frame) {
 	}
 }
 
-// want reports whether any track needs a capture now, and marks those tracks as due.
+// want reports whether any track is due for a capture, and marks the due tracks.
 func (l *pipeline) want(now time.Time) (any bool) {
 	for _, t := range l.tracks {
 		if t.wanted(now) {
@@ -163,7 +164,7 @@ func (l *pipeline) want(now time.Time) (any bool) {
 	return any
 }
 
-// encode publishes the newest capture, repeatedly, until ctx ends, or until wake is closed and the
+// encode publishes the newest capture repeatedly until ctx is done, or until wake is closed and the
 // last capture is published.
 func (l *pipeline) encode(ctx context.Context) {
 	for {
@@ -251,7 +252,7 @@ func (l *pipeline) publish(c *capture) {
 		"since_capture", published.Sub(c.CaptureTime))
 }
 
-// trace reports the spans of a published frame if it is sampled.
+// trace reports the spans of a published frame if the frame is sampled.
 func (l *pipeline) trace(t *pointsTrack, group uint64, c *capture, begun, mapped, encoding time.Time, size int) {
 	tracer := l.m.session.Tracer()
 	if !tracer.Traces(t.Name(), group) {
@@ -285,8 +286,8 @@ func (l *pipeline) strain(took time.Duration, now time.Time) {
 	}
 }
 
-// colorless counts a capture without usable colour. It warns about the first, and then once a
-// minute.
+// colorless counts a capture without usable colour. It logs a warning for the first one and then at
+// most once a minute.
 func (l *pipeline) colorless(err error, now time.Time) {
 	l.gray++
 	if now.Sub(l.warned) < time.Minute {
@@ -297,8 +298,7 @@ func (l *pipeline) colorless(err error, now time.Time) {
 		"name", l.src.Name(), "captures", l.gray, "err", err)
 }
 
-// fail counts an unusable capture and logs its error unless it repeats the last one. The next
-// capture replaces it.
+// fail counts an unusable capture. It logs the error unless it repeats the last one.
 func (l *pipeline) fail(err error) {
 	for _, t := range l.tracks {
 		t.due.Store(false)

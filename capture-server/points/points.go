@@ -1,6 +1,6 @@
 // Package points publishes depth cameras as point clouds. Each camera's newest capture becomes a
 // grid of points (package depthmap), a frame (internal/pointcloud) and a group of the tracks
-// points/<camera>/<quality>. Camera poses are on the track pose.
+// points/<camera>/<quality>. The track pose carries the camera poses.
 //
 // One frame is one group. Description i is object i of subgroup i, with falling priority, so that a
 // congested hop drops density instead of frames. With datagram delivery each description is cut
@@ -26,23 +26,24 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// Config configures a Medium. Zero fields take the defaults.
+// Config configures a Medium. Zero fields mean the defaults.
 type Config struct {
-	// Cloud configures the mapping of captures to points, except for Pose, which is each Camera's.
+	// Cloud configures the mapping of captures to points. Its Pose is ignored in favour of
+	// Camera.Pose.
 	Cloud        depthmap.Config
 	Layout       pointcloud.Layout // 0 is LayoutGrid
 	Descriptions int               // 1 or 4; 0 is 1
-	// Low adds a track with every second pixel in x and y to each camera.
+	// Low adds to each camera a track with every second pixel in x and y.
 	Low bool
-	// DeliveryTimeout is the age at which the rest of a frame is dropped; 0 is never.
+	// DeliveryTimeout is the age at which the rest of a frame is dropped; 0 disables it.
 	DeliveryTimeout time.Duration
 	// Delivery is catalog.DeliveryStream (the default) or catalog.DeliveryDatagram.
 	Delivery string
 	// AlwaysEncode encodes every frame of every track. Otherwise tracks without viewers get one
-	// frame a second, so that a late joiner has a picture at once.
+	// frame per second, so that a late joiner immediately has a picture.
 	AlwaysEncode bool
 	// Thin drops rows of points from all cameras' frames during overload. Otherwise whole frames
-	// are lost.
+	// are dropped.
 	Thin bool
 }
 
@@ -74,8 +75,8 @@ const (
 	priorityStep        = 32 // added per description
 )
 
-// New creates a medium that owns the cameras. On error they remain the caller's; the error names
-// the setting or camera.
+// New creates a medium that owns the cameras. If it fails, the caller still owns them; the error
+// names the setting or camera.
 func New(session *publish.Publisher, cfg Config, cameras []Camera) (*Medium, error) {
 	if cfg.Layout == 0 {
 		cfg.Layout = pointcloud.LayoutGrid
@@ -109,7 +110,7 @@ func New(session *publish.Publisher, cfg Config, cameras []Camera) (*Medium, err
 	return m, nil
 }
 
-// every returns the thinning factor: frames keep one row in every.
+// every returns the thinning factor n, where frames keep one row in n.
 func (m *Medium) every() int {
 	if m.governor == nil {
 		return 1
@@ -120,7 +121,7 @@ func (m *Medium) every() int {
 // Name implements publish.Medium.
 func (m *Medium) Name() string { return "points" }
 
-// Close implements publish.Medium: it frees the encoders and closes the cameras.
+// Close implements publish.Medium. It frees the encoders and closes the cameras.
 func (m *Medium) Close() {
 	m.release()
 	for _, l := range m.pipelines {
@@ -138,12 +139,12 @@ func (m *Medium) release() {
 	}
 }
 
-// Place sets camera poses, by camera number, from depth camera space to studio space, and publishes
-// them and a new catalog. If any pose is invalid it changes none.
+// Place sets camera poses, which map depth camera space to studio space, by camera number. It
+// publishes them and a new catalog. If any pose is invalid it changes none.
 func (m *Medium) Place(poses map[int]camera.Transform) error {
 	for n, pose := range poses {
 		if n < 0 || n >= len(m.pipelines) {
-			return fmt.Errorf("pose of camera %d: the session has %d cameras", n, len(m.pipelines))
+			return fmt.Errorf("pose of camera %d: the session has only %d cameras", n, len(m.pipelines))
 		}
 		if err := pose.Validate(); err != nil {
 			return fmt.Errorf("pose of camera %d: %w", n, err)
@@ -162,8 +163,8 @@ func (m *Medium) Place(poses map[int]camera.Transform) error {
 // errNoCamera is returned by Run after all cameras failed or ended.
 var errNoCamera = errors.New("no camera is left to publish")
 
-// Run implements publish.Medium. It returns nil if ctx ends or all cameras end, otherwise the first
-// failure.
+// Run implements publish.Medium. It returns nil if ctx is done or all cameras end, otherwise the
+// first failure.
 func (m *Medium) Run(ctx context.Context) error {
 	log := m.session.Log()
 	var g errgroup.Group

@@ -32,7 +32,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// still is a camera that repeats one picture.
+// still is a camera that repeats one image.
 type still struct {
 	cal    camera.Calibration
 	frame  source.Frame
@@ -64,7 +64,7 @@ func (s *still) Next(ctx context.Context, f *source.Frame) error {
 	return nil
 }
 
-// picture renders the stills' picture once.
+// picture renders the image of the still cameras once.
 var picture = sync.OnceValues(func() (*still, error) {
 	studio, err := synthetic.Open(context.Background(), synthetic.Options{Frames: 1, Depth: camera.NFOV2x2Binned})
 	if err != nil {
@@ -107,7 +107,7 @@ func newMediumLogging(t testing.TB, log slog.Handler, cfg Config, sources ...sou
 	return m
 }
 
-// counted returns the number of captures with a result.
+// counted returns the number of captures with the given result.
 func counted(t *testing.T, m *Medium, result string) float64 {
 	t.Helper()
 	var metric dto.Metric
@@ -144,7 +144,7 @@ func TestNewestCaptureWins(t *testing.T) {
 	}
 }
 
-// lender is a camera that clears each frame's memory when it is released.
+// lender is a camera that clears each frame's memory when the frame is released.
 type lender struct {
 	still
 	lent     atomic.Int64
@@ -227,8 +227,8 @@ func TestUnwatchedTrackStaysFresh(t *testing.T) {
 	}
 }
 
-// A late joiner fetches the newest frame and sees a gap before the next sequence number as a loss,
-// so captures of a track without viewers must not use up numbers.
+// A late joiner fetches the newest frame and interprets a gap before the next sequence number as a
+// loss, so captures of a track without viewers must not use up sequence numbers.
 func TestUnwatchedTrackHasNoGaps(t *testing.T) {
 	s := newStill(t)
 	m := newMedium(t, Config{Low: true}, s)
@@ -272,7 +272,7 @@ func TestUnwatchedTrackHasNoGaps(t *testing.T) {
 	take()
 	full.always = false
 	encode()
-	if got := sequences(full); !slices.Equal(got, []uint32{0, 2}) { // 1 was replaced while there was a viewer
+	if got := sequences(full); !slices.Equal(got, []uint32{0, 2}) { // capture 1 was replaced while there was a viewer
 		t.Errorf("the frames of %s are %v, want 0 and 2", full.quality, got)
 	}
 	if got := sequences(low); !slices.Equal(got, []uint32{0}) {
@@ -283,7 +283,7 @@ func TestUnwatchedTrackHasNoGaps(t *testing.T) {
 		t.Errorf("%v captures idle, %v dropped, %v published; want 4, 1 and 2", idle, dropped, published)
 	}
 
-	// An unusable capture is replaced at once.
+	// An unusable capture is replaced immediately.
 	full.newest.Store(&long)
 	take().Depth = nil
 	encode()
@@ -399,7 +399,7 @@ func checkPoints(t *testing.T, track *pointsTrack, objects [][]byte, full *point
 	}
 }
 
-// near reports whether pixel (x, y) or a neighbour has depth z: rounding to millimetres moves a
+// near reports whether pixel (x, y) or a neighbour has depth z. Rounding to millimetres moves a
 // point by up to a pixel.
 func near(depth []uint16, width, x, y int, z uint16) bool {
 	for dy := -1; dy <= 1; dy++ {
@@ -509,7 +509,7 @@ func firstObject(t *testing.T, m *Medium) []byte {
 	return publishtest.Objects(t, m.session, track.Name().Name)[0]
 }
 
-// TestSourceDropsAreCounted checks the metric of captures lost by the source.
+// TestSourceDropsAreCounted checks the metric for captures lost by the source.
 func TestSourceDropsAreCounted(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	p := publish.New(publish.Config{

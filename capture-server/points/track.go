@@ -30,7 +30,7 @@ type pointsTrack struct {
 	delivery string
 
 	newest atomic.Pointer[time.Time] // time of the last frame, or nil
-	due    atomic.Bool               // a capture taken for this track is not published yet
+	due    atomic.Bool               // a capture taken for this track has not been published yet
 
 	group uint64
 	rays  camera.RayTable // for layouts without a grid
@@ -53,14 +53,15 @@ func newPointsTrack(l *pipeline, quality string, lens camera.Intrinsics) *points
 	return t
 }
 
-// halfLens returns the lens of an image of every second pixel: pixel (2u, 2v) of in becomes (u, v).
+// halfLens returns the lens of an image made of every second pixel: pixel (2u, 2v) of in becomes
+// (u, v).
 func halfLens(in camera.Intrinsics) camera.Intrinsics {
 	in.Width, in.Height = (in.Width+1)/2, (in.Height+1)/2
 	in.Fx, in.Fy, in.Cx, in.Cy = in.Fx/2, in.Fy/2, in.Cx/2, in.Cy/2
 	return in
 }
 
-// wanted reports whether the track needs a capture now.
+// wanted reports whether the track is due for a capture.
 func (t *pointsTrack) wanted(now time.Time) bool {
 	if t.always || t.Viewers() > 0 {
 		return true

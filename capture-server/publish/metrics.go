@@ -19,12 +19,12 @@ func newMetrics(p *Publisher) *service.Metrics {
 			"Bandwidth of the path to the relay, estimated by congestion control.", "controller")
 		lost   = m.Counter("relay_lost_packets_total", "Packets lost on the current connection to the relay.")
 		unsent = m.Counter("relay_unsent_datagrams_total",
-			"Datagrams dropped on the current connection to the relay: delivery timeout missed, or queue full.")
+			"Datagrams dropped on the current connection to the relay: delivery timeout expired, or queue full.")
 		viewers   = m.Gauge("viewers", "Subscriptions per track; a relay counts as one.", "track")
 		cached    = m.Gauge("cached_bytes", "Bytes cached for late joiners.", "track")
 		published = m.Counter("published_bytes_total", "Bytes of objects published.", "track")
 		sent      = m.Counter("sent_bytes_total", "Bytes of objects sent.", "track")
-		late      = m.Counter("late_subgroups_total", "Subgroups reset because they missed their delivery timeout.",
+		late      = m.Counter("late_subgroups_total", "Subgroups reset because their delivery timeout expired.",
 			"track")
 		behind = m.Counter("behind_subgroups_total", "Subgroups reset or skipped because a subscriber fell behind.",
 			"track")

@@ -1,6 +1,6 @@
-// Package publish maintains a publisher's session: connecting and reconnecting to the relay,
-// following its clock, the catalog, tracks and their metrics, and orderly shutdown. The content of
-// the tracks comes from a [Medium], such as package points.
+// Package publish maintains a publisher's session. It connects and reconnects to the relay, follows
+// the relay's clock, manages the catalog, the tracks and their metrics, and shuts down in order.
+// The content of the tracks comes from a [Medium], such as package points.
 package publish
 
 import (
@@ -25,18 +25,18 @@ import (
 )
 
 // Medium is one kind of content in a session. It creates tracks with Publisher.NewTrack and
-// NewDocument, writes to them while Run runs, and calls Publisher.Changed when its part of the
-// catalog changes.
+// NewDocument, writes to them in Run, and calls Publisher.Changed when its part of the catalog
+// changes.
 type Medium interface {
 	// Name identifies the medium in logs.
 	Name() string
 	// Describe adds the medium's tracks and initialization data to c. It may be called from any
 	// goroutine until Run returns. IDs of initialization data must be unique in the session.
 	Describe(c *catalog.Catalog) error
-	// Run writes to the tracks and returns nil when ctx or the content ends. If it returns before
-	// ctx ends, it has ended its tracks; other media continue.
+	// Run writes to the tracks and returns nil when ctx is done or the content ends. If it returns
+	// while ctx is not done, it has ended its tracks; other media continue.
 	Run(ctx context.Context) error
-	// Close frees the medium's resources. Run is not running.
+	// Close frees the medium's resources. It is not called while Run runs.
 	Close()
 }
 
@@ -44,8 +44,8 @@ type Medium interface {
 type Config struct {
 	Namespace moqt.Namespace
 	Log       *slog.Logger          // nil is slog.Default
-	Metrics   prometheus.Registerer // for the session and its media; nil: no metrics
-	Tracer    *trace.Tracer         // for sampled frames; nil: no tracing
+	Metrics   prometheus.Registerer // for the session and its media; nil disables them
+	Tracer    *trace.Tracer         // for sampled frames; nil disables tracing
 }
 
 // Publisher publishes a session. Create one with New and add media with Add.
@@ -86,8 +86,8 @@ func New(cfg Config) *Publisher {
 	return p
 }
 
-// Add adds a medium and publishes the new catalog. Call it before Run. The publisher then owns the
-// medium; on error the caller still does.
+// Add adds a medium and publishes the new catalog. Call it before Run. If it succeeds, the
+// publisher owns the medium.
 func (p *Publisher) Add(m Medium) error {
 	p.mu.Lock()
 	p.media = append(p.media, &running{Medium: m})
@@ -144,7 +144,7 @@ func (p *Publisher) RelayTime() *clock.Estimator { return &p.relayTime }
 // Connected reports whether the relay has accepted the session's namespace.
 func (p *Publisher) Connected() bool { return p.session.Load() != nil }
 
-// Handler answers requests for the session's tracks.
+// Handler returns the handler of requests for the session's tracks.
 func (p *Publisher) Handler() moqt.Handler { return p.set.Handler() }
 
 // Changed publishes a new catalog. Media call it when their description changes.
@@ -192,9 +192,9 @@ func (p *Publisher) publishCatalog(c *catalog.Catalog) error {
 	return p.catalog.Publish(b)
 }
 
-// Run maintains the session and runs the media until ctx or all media end. It then ends the tracks,
-// drains subscribers and closes the session. It returns nil if ctx ended, otherwise the media's
-// errors.
+// Run maintains the session and runs the media until ctx is done, all media end, or reconnecting
+// cannot help. In the first two cases it then ends the tracks, drains subscribers and closes the
+// session. It returns nil if ctx is done, otherwise the errors of the media and the session.
 func (p *Publisher) Run(ctx context.Context, target connect.Target) error {
 	linked := make(chan error, 1)
 	link, unlink := context.WithCancel(context.WithoutCancel(ctx))
@@ -218,7 +218,7 @@ func (p *Publisher) Run(ctx context.Context, target connect.Target) error {
 	}
 }
 
-// runMedia runs all media to their ends. A medium that ends is removed from the catalog.
+// runMedia runs all media until they end. It removes each from the catalog when it ends.
 func (p *Publisher) runMedia(ctx context.Context) error {
 	media := p.mediaNow()
 	failed := make([]error, len(media))
@@ -232,7 +232,7 @@ func (p *Publisher) runMedia(ctx context.Context) error {
 			failed[i] = err
 			m.ended.Store(true)
 			if len(media) > 1 {
-				p.log.Warn("medium failed, the others continue", "medium", m.Name(), "err", err)
+				p.log.Warn("medium ended; the others continue", "medium", m.Name(), "err", err)
 			}
 			p.Changed()
 		})
@@ -241,8 +241,8 @@ func (p *Publisher) runMedia(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// Time limits of shutdown: for subscribers to receive pending objects, and for the last messages
-// to leave.
+// On shutdown, subscribers have drainLimit to receive pending objects, checked every drainPoll. The
+// last messages then have drainFlush to be sent.
 const (
 	drainLimit = time.Second
 	drainPoll  = 10 * time.Millisecond

@@ -24,7 +24,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// ticker is a medium with a single track, named after it, and an object every few milliseconds.
+// ticker is a medium with a single track, named after it, that gets an object every few
+// milliseconds.
 type ticker struct {
 	name   string
 	track  *origin.Track
@@ -89,7 +90,7 @@ func TestReconnect(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	go func() { ran <- p.Run(ctx, r.Target) }()
-	var before uint64 // newest group of the previous session; streams of one session overtake each other
+	var before uint64 // newest group of the previous session, since streams of a session can overtake each other
 	for range 2 {
 		s := <-r.Sessions
 		sub, err := s.Subscribe(t.Context(), moqt.TrackName{Namespace: publishtest.Namespace, Name: "clock"},
@@ -170,7 +171,7 @@ func TestMediaEndSeparately(t *testing.T) {
 				t.Errorf("catalog has %q after the first medium ended", got)
 			}
 			since := tiles.track.Stats().Objects
-			for newest := uint64(0); newest < 3; { // objects written since are still received
+			for newest := uint64(0); newest < 3; { // objects written since then are still received
 				g, err := sub.AcceptSubgroup(t.Context())
 				if err != nil {
 					t.Fatal(err)

@@ -12,12 +12,12 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// clockTimeout bounds the wait for the relay's clock before publishing the namespace. Waiting puts
-// the first capture times on the relay's clock.
+// clockTimeout bounds the wait for the relay's clock before the namespace is published. Thanks to
+// this wait, even the first capture times follow the relay's clock.
 const clockTimeout = 10 * clock.Interval
 
 // keepSession publishes the namespace at the relay, reconnecting as needed. It returns nil when ctx
-// ends, or an error that reconnecting cannot fix.
+// is done, or an error that reconnecting cannot fix.
 func (p *Publisher) keepSession(ctx context.Context, target connect.Target) error {
 	err := target.KeepMoving(ctx, p.Handler(), moqt.Config{Log: p.log}, p.serveSession)
 	if ctx.Err() != nil {
@@ -61,8 +61,8 @@ func (p *Publisher) serveSession(ctx context.Context, s *moqt.Session) error {
 	return ctx.Err()
 }
 
-// leave keeps a session to the old relay after a GOAWAY while that relay subscribes to tracks, for
-// at most leaveLimit. Its viewers move too.
+// leave keeps the session with the old relay after a GOAWAY while that relay subscribes to tracks,
+// for at most leaveLimit, since the relay's viewers move too.
 func leave(s *moqt.Session) {
 	limit := time.NewTimer(leaveLimit)
 	defer limit.Stop()
@@ -84,14 +84,14 @@ const (
 	leavePoll  = 100 * time.Millisecond
 )
 
-// followClock follows the relay's clock while ctx and the session last. It closes known once it has
-// an estimate or the relay proves to have no clock track.
+// followClock follows the relay's clock until ctx is done or the session ends. It closes known once
+// it has an estimate or finds that the relay has no clock track.
 func (p *Publisher) followClock(ctx context.Context, s *moqt.Session, known chan<- struct{}) {
 	var once sync.Once
 	learned := func() { once.Do(func() { close(known) }) }
 	defer learned()
 	err := connect.FollowClock(ctx, s, &p.relayTime, func(moqt.Stats) { learned() })
 	if err != nil && s.Context().Err() == nil && ctx.Err() == nil {
-		p.log.Warn("relay has no clock track, using local capture times", "err", err)
+		p.log.Warn("relay has no clock track; using local capture times", "err", err)
 	}
 }

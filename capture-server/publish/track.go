@@ -15,9 +15,9 @@ import (
 type Track struct {
 	Name     string
 	Priority uint8 // publisher priority; lower is sent first
-	// DeliveryTimeout is the age at which the rest of an object is dropped; 0 is never.
+	// DeliveryTimeout is the age at which the rest of an object is dropped; 0 disables it.
 	DeliveryTimeout time.Duration
-	// CacheAge is the time that groups are cached for late joiners; 0 is a second. The newest group
+	// CacheAge is how long groups are cached for late joiners; 0 means one second. The newest group
 	// is always kept.
 	CacheAge   time.Duration
 	Properties []wire.KeyValue // additional track properties
@@ -26,8 +26,8 @@ type Track struct {
 // defaultCacheAge suffices for a relay, which joins at the newest group.
 const defaultCacheAge = time.Second
 
-// NewTrack adds a track to the session, open to subscriptions at once. The caller writes its
-// objects and ends it.
+// NewTrack adds a track to the session and opens it to subscriptions. The caller writes its objects
+// and ends it.
 func (p *Publisher) NewTrack(t Track) *origin.Track {
 	kvs := append(t.Properties[:len(t.Properties):len(t.Properties)],
 		wire.KeyValue{Type: wire.PropertyPublisherPriority, Int: uint64(t.Priority)})
@@ -41,7 +41,7 @@ func (p *Publisher) NewTrack(t Track) *origin.Track {
 	return track
 }
 
-// AddTrack adds a track created by a medium, open to subscriptions at once.
+// AddTrack adds a track created by a medium and opens it to subscriptions.
 func (p *Publisher) AddTrack(t *origin.Track) {
 	p.set.Add(t)
 	p.mu.Lock()
@@ -49,9 +49,9 @@ func (p *Publisher) AddTrack(t *origin.Track) {
 	p.tracks = append(p.tracks, t)
 }
 
-// SendParts sends payload as datagram objects of group h.Group, with IDs from next and h's
-// priority. h.EndOfGroup marks the last one as the group's end. It keeps payload and returns the
-// next free object ID.
+// SendParts sends payload as datagram objects of group h.Group with priority h.Priority and object
+// IDs from next on. h.EndOfGroup marks the last object as the end of the group. It retains payload
+// and returns the next free object ID.
 func SendParts(t *origin.Track, h wire.SubgroupHeader, next uint64, payload []byte) uint64 {
 	for d := range parts.Cut(moqt.Datagram{
 		Group: h.Group, Object: next, Priority: h.Priority,
@@ -63,8 +63,8 @@ func SendParts(t *origin.Track, h wire.SubgroupHeader, next uint64, payload []by
 	return next
 }
 
-// FirstGroup returns a track's first group ID. It is higher than all IDs of an earlier run if that
-// run published less than a group per millisecond. Tracks with aligned group IDs share one.
+// FirstGroup returns a track's first group ID. It is higher than all group IDs of an earlier run
+// that published less than one group per millisecond. Tracks with aligned group IDs share one.
 func FirstGroup() uint64 { return uint64(time.Now().UnixMilli()) }
 
 // Document is a track whose newest object replaces all earlier ones; each object is its own group.
@@ -77,10 +77,10 @@ type Document struct {
 	renewed time.Time
 }
 
-// priorityDocument is higher than that of all media.
+// priorityDocument is higher than that of any medium.
 const priorityDocument = 32
 
-// renewInterval is the minimum time between repeats on request.
+// renewInterval is the minimum time between repeats requested by subscribers.
 const renewInterval = time.Second
 
 // NewDocument adds a document to the session.
@@ -96,7 +96,7 @@ func (p *Publisher) NewDocument(name string) *Document {
 	return d
 }
 
-// Publish replaces the document and keeps payload.
+// Publish replaces the document. It retains payload.
 func (d *Document) Publish(payload []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -104,7 +104,7 @@ func (d *Document) Publish(payload []byte) error {
 	return d.write()
 }
 
-// renew repeats the newest object, unless it already is in the requested group or a later one
+// renew repeats the newest object, unless it is already in the requested group or a later one
 // (§10.2.14).
 func (d *Document) renew(group uint64) {
 	d.mu.Lock()

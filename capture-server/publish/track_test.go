@@ -8,8 +8,8 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// TestDocumentRenewal checks that a subscriber gets a missed document in a new group, at a limited
-// rate.
+// TestDocumentRenewal checks that a subscriber that requests a missed document gets it in a new
+// group, at a limited rate.
 func TestDocumentRenewal(t *testing.T) {
 	d := New(Config{Namespace: moqt.Namespace{"holocast", "test"}}).NewDocument("catalog")
 	if dynamic, _ := d.Properties().Int(wire.PropertyDynamicGroups); dynamic != 1 {

@@ -2,8 +2,8 @@ package video360
 
 import "time"
 
-// shedder sheds load on a slow machine: one quality per GoP, and whole frames if that does not
-// suffice.
+// shedder sheds load on a slow machine. It drops one quality per GoP, and whole frames if that does
+// not suffice.
 type shedder struct {
 	qualities int
 	gopTime   time.Duration
@@ -12,8 +12,8 @@ type shedder struct {
 	active int // qualities being encoded
 	busy   time.Duration
 	frames int
-	calm   int // consecutive GoPs with time for another quality
-	wait   int // GoPs of calm before adding one
+	calm   int // consecutive GoPs in which another quality could have been encoded
+	wait   int // number of such GoPs required before a quality returns
 	late   bool
 	shed   bool          // frames of the GoP were dropped
 	lag    time.Duration // of the previous GoP
@@ -24,11 +24,11 @@ const (
 	lateQuality = 150 * time.Millisecond
 	// lateFrame is the lag at which frames are dropped, until it falls below lateQuality.
 	lateFrame = 600 * time.Millisecond
-	// minWait and maxWait bound the GoPs until a quality returns. Each time it must be removed
-	// again doubles the wait.
+	// minWait and maxWait bound the number of GoPs until a quality returns. Each time it must be
+	// removed again doubles the wait.
 	minWait = 5
 	maxWait = 80
-	// fullLoad is the share of the time that encoding may take without falling behind.
+	// fullLoad is the fraction of the time that encoding may take without falling behind.
 	fullLoad = 0.9
 )
 
@@ -63,7 +63,7 @@ func (s *shedder) gop(lag time.Duration) bool {
 		return false
 	}
 	load := float64(s.busy) / float64(s.gopTime)
-	// With dropped frames, the lag is small again and the load counts only some of the frames.
+	// If frames were dropped, the lag is small again and the load covers only some of the frames.
 	whole := float64(s.busy) / float64(s.frames) / float64(s.frameTime)
 	overloaded := s.shed && whole > fullLoad
 	s.busy, s.frames, s.shed = 0, 0, false
@@ -86,7 +86,8 @@ func (s *shedder) gop(lag time.Duration) bool {
 	return true
 }
 
-// skip returns the qualities to leave out: middle ones first, from better to worse, then the best.
+// skip returns the qualities to leave out: the middle ones first, from better to worse, then the
+// best.
 func (s *shedder) skip() []bool {
 	skip := make([]bool, s.qualities)
 	gone := s.qualities - s.active
@@ -100,7 +101,8 @@ func (s *shedder) skip() []bool {
 	return skip
 }
 
-// dropReport limits reports of dropped frames: the first at once, then one per reportEvery.
+// dropReport limits reports of dropped frames. It reports the first immediately, then at most once
+// per reportEvery.
 type dropReport struct {
 	unreported int
 	reported   time.Time

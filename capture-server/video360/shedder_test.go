@@ -19,8 +19,8 @@ func TestSkipOrder(t *testing.T) {
 	}
 }
 
-// machine runs GoPs of 30 frames, each quality taking the given share of a GoP's time, and returns
-// the number of dropped frames.
+// machine runs GoPs of 30 frames, where each quality takes the given fraction of a GoP's time. It
+// returns the number of dropped frames.
 func machine(s *shedder, gops int, share float64) (dropped int) {
 	const frame = time.Second / 30
 	var late time.Duration
@@ -59,11 +59,11 @@ func TestQualitiesDroppedBeforeFrames(t *testing.T) {
 }
 
 // TestOverload checks that machines too slow for several qualities publish almost as many frames as
-// with one quality.
+// with a single quality.
 func TestOverload(t *testing.T) {
 	const gops = 60
 	for _, qualities := range []int{2, 3, 5, 8} {
-		for _, share := range []float64{0.6, 0.9, 1.5, 3, 10} { // of a frame's time, per quality
+		for _, share := range []float64{0.6, 0.9, 1.5, 3, 10} { // fraction of a frame's time, per quality
 			all := 30 * gops
 			one := all - machine(newShedder(1, time.Second, time.Second/30), gops, share)
 			got := all - machine(newShedder(qualities, time.Second, time.Second/30), gops, share)
@@ -92,7 +92,7 @@ func TestWaitGrows(t *testing.T) {
 	}
 }
 
-// TestDropReport checks that every dropped frame is reported, the first at once.
+// TestDropReport checks that every dropped frame is reported, the first immediately.
 func TestDropReport(t *testing.T) {
 	var d dropReport
 	begin := time.Unix(1, 0)

@@ -1,8 +1,8 @@
-// Package video360 publishes 360° video (docs/spec/tiles.md). Each picture becomes a frame of every
-// tile at every quality, and of the whole sphere at low resolution, in groups of a second. Sound
-// and the tiles' rates have their own tracks.
+// Package video360 publishes 360° video (docs/spec/tiles.md). Each input frame becomes a frame of
+// every tile at every quality, and of the whole sphere at low resolution, in one-second groups.
+// Sound and the tiles' rates have their own tracks.
 //
-// On a slow machine it drops qualities before frames.
+// On a slow machine it drops qualities before it drops frames.
 package video360
 
 import (
@@ -27,12 +27,12 @@ import (
 	"holocast/internal/tileencoder"
 )
 
-// Config configures a Medium. Zero fields take the defaults.
+// Config configures a Medium. Zero fields mean the defaults.
 type Config struct {
 	Columns, Rows, Qualities int // defaults: 8, 4 and 3
 	Quantisers               []int
 	Preset                   string
-	MaxBitrate               int64         // of the whole sphere at the best quality, bits per second
+	MaxBitrate               int64         // for the whole sphere at the best quality, bits per second
 	TargetLatency            time.Duration // from capture to display; default 1 s
 }
 
@@ -51,7 +51,7 @@ type Medium struct {
 	ended               atomic.Bool
 	skip                atomic.Pointer[[]bool] // qualities left out
 
-	// Groups of sound follow those of the pictures.
+	// Groups of sound follow those of the video.
 	mu     sync.Mutex
 	starts []start // of the newest GoPs
 }
@@ -111,7 +111,7 @@ func New(session *publish.Publisher, cfg Config, src *videoinput.Player) (*Mediu
 	}
 	newTrack := func(name string, priority uint8) *track {
 		timeout := cfg.TargetLatency
-		if name == catalog.VideoTrack { // later frames of the GoP may be in time, and depend on the late one
+		if name == catalog.VideoTrack { // later frames of the GoP may be in time, and depend on this one
 			timeout += m.gopDuration()
 		}
 		return &track{
@@ -195,12 +195,12 @@ func (m *Medium) Run(ctx context.Context) error {
 	return err
 }
 
-// publishPictures encodes pictures until the source ends.
+// publishPictures encodes frames until the source ends.
 func (m *Medium) publishPictures() error {
 	var (
 		group   = publish.FirstGroup()
 		first   = group
-		zero    time.Time // capture time of the first picture
+		zero    time.Time // capture time of the first frame
 		begun   bool
 		last    time.Time // timestamp of the previous frame
 		gopAt   int64     // timestamp of the GoP's first frame, ms
@@ -277,7 +277,7 @@ func (m *Medium) frameAt(d time.Duration) int64 {
 
 func (m *Medium) gopDuration() time.Duration { return m.src.Since(m.gop) }
 
-// change applies a new set of skipped qualities from the GoP that begins now.
+// change applies a new set of skipped qualities, starting with the GoP that begins now.
 func (m *Medium) change(skip []bool) {
 	before := 0
 	for _, s := range *m.skip.Swap(&skip) {
@@ -338,7 +338,8 @@ func (m *Medium) noteStart(s start) {
 	}
 }
 
-// groupAt returns the group of sound captured at a time; false if that is before the first picture.
+// groupAt returns the group of sound captured at a time, or false if that is before the first
+// frame.
 func (m *Medium) groupAt(at time.Time) (uint64, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -359,7 +360,7 @@ func (m *Medium) publishSound() {
 		if !ok || m.audio == nil {
 			continue
 		}
-		group = max(group, now) // the pictures' clock may have stepped back
+		group = max(group, now) // the video's clock may have stepped back
 		stamp := m.session.RelayTime().At(p.Captured)
 		if !stamp.After(last) {
 			stamp = last.Add(time.Microsecond)
@@ -410,7 +411,8 @@ func newMetrics() *metrics {
 	buckets := []float64{.002, .004, .006, .008, .010, .012, .015, .020, .025, .030, .040, .050, .1, .2, .5, 1, 2}
 	return &metrics{
 		frames: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "holocast_tiles_frames_total", Help: "Pictures by result: published, dropped (machine too slow).",
+			Name: "holocast_tiles_frames_total",
+			Help: "Frames by result: published, or dropped because the machine was too slow.",
 		}, []string{"result"}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "holocast_tiles_quality_drops_total",
@@ -420,11 +422,11 @@ func newMetrics() *metrics {
 			Name: "holocast_tiles_qualities", Help: "Qualities being encoded; fewer than configured on a slow machine.",
 		}),
 		encode: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "holocast_tiles_encode_seconds", Help: "Time to encode all tiles of a picture.", Buckets: buckets,
+			Name: "holocast_tiles_encode_seconds", Help: "Time to encode all tiles of a frame.", Buckets: buckets,
 		}),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "holocast_tiles_capture_to_published_seconds",
-			Help: "Time from capture to publication of all tiles of a picture.", Buckets: buckets,
+			Help: "Time from capture to publication of all tiles of a frame.", Buckets: buckets,
 		}),
 	}
 }

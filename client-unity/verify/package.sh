@@ -23,10 +23,11 @@ def pe(machine, flags):
     return library(256, (0, "<H", 0x5A4D), (60, "<I", 64), (64, "<I", 0x4550), (68, "<H", machine),
                    (86, "<H", 0x2022), (88, "<H", 0x20B), (158, "<H", flags))
 
-def elf(machine, owner):
-    return library(160, (0, "4s", b"\x7fELF"), (4, "<H", 0x102), (16, "<H", 3), (18, "<H", machine),
-                   (32, "<Q", 64), (54, "<H", 56), (56, "<H", 1), (64, "<I", 4), (72, "<Q", 120),
-                   (96, "<Q", 24), (120, "<I", 8), (124, "<I", 4), (128, "<I", 1), (132, "8s", owner))
+def elf(machine, owner, page=0x4000):
+    return library(216, (0, "4s", b"\x7fELF"), (4, "<H", 0x102), (16, "<H", 3), (18, "<H", machine),
+                   (32, "<Q", 64), (54, "<H", 56), (56, "<H", 2), (64, "<I", 4), (72, "<Q", 176),
+                   (96, "<Q", 24), (120, "<I", 1), (168, "<Q", page), (176, "<I", 8), (180, "<I", 4),
+                   (184, "<I", 1), (188, "8s", owner))
 
 files = {
     "all/windows-x64/x86_64/holocast.dll": pe(0x8664, 0x160),
@@ -36,6 +37,7 @@ files = {
     "all/macos/macOS/libholocast.dylib": library(64, (0, ">I", 0xCAFEBABE), (4, ">I", 2), (8, ">I", 0x1000007)),
     "other/desktop-arm64.dll": pe(0xAA64, 0x160),
     "other/linux-arm64.so": elf(183, b"GNU"),
+    "pages.so": elf(183, b"Android", 0x1000),
     "other/text.dll": b"text",
     "other/empty.so": b"",
 }
@@ -89,6 +91,7 @@ fault "holocast.dll has no .meta" rm Plugins/WSA/ARM64/holocast.dll.meta
 fault "Plugins/WSA/ARM64/holocast.dll is missing" rm Plugins/WSA/ARM64/holocast.dll
 fault "is for Windows" cp Plugins/x86_64/holocast.dll Plugins/WSA/ARM64/holocast.dll
 fault "HoloLens 2 needs a UWP build" cp "$scratch/other/desktop-arm64.dll" Plugins/WSA/ARM64/holocast.dll
+fault "pages of 4 KiB" cp "$scratch/pages.so" Plugins/Android/arm64-v8a/libholocast.so
 fault "is truncated" cp "$scratch/other/empty.so" Plugins/x86_64/libholocast.so
 fault ".meta enables" sed -i 's/CPU: ARM64/CPU: ARM/' Plugins/WSA/ARM64/holocast.dll.meta
 fault "HoloLens.unity refers to asset" rm Runtime/Session/HolocastSession.cs.meta

@@ -26,10 +26,15 @@ sources=("$here"/Tool/*.cs "$root/client-unity/Packages/dev.holocast.client/Edit
 if [[ ! -f $tool || -n $(find "${sources[@]}" -newer "$tool") ]]; then
 	mkdir -p "$out/tool"
 	references=()
+	roslyn=$tools/dotnet/sdk/3.1.102/Roslyn/bincore
 	framework=$tools/dotnet/packs/Microsoft.NETCore.App.Ref/3.1.0/ref/netcoreapp3.1
 	for r in "$framework"/*.dll; do references+=("-r:$r"); done
-	"$dotnet" "$tools/dotnet/sdk/3.1.102/Roslyn/bincore/csc.dll" -nologo -nostdlib -langversion:8 \
-		-warnaserror -optimize \
+	for r in "$roslyn"/Microsoft.CodeAnalysis{,.CSharp}.dll; do
+		references+=("-r:$r")
+		cp "$r" "$out/tool/"
+	done
+	"$dotnet" "$roslyn/csc.dll" -nologo -nostdlib -langversion:8 \
+		-warnaserror -nowarn:1702 -optimize \
 		-out:"$tool" "${references[@]}" "${sources[@]}"
 	echo '{"runtimeOptions":{"framework":{"name":"Microsoft.NETCore.App","version":"3.1.0"}}}' \
 		>"${tool%.dll}.runtimeconfig.json"

@@ -1,4 +1,4 @@
-/** Starts the workers first: they connect while the page and its renderer load. */
+/** Starts the workers first, to connect while the page and its renderer load. */
 import "./ui/style.css";
 import { Workers } from "./media/workers.ts";
 import { parseLink } from "./ui/link.ts";

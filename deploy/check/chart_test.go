@@ -31,7 +31,7 @@ import (
 
 const chartDir = "../helm/holocast-relay"
 
-// rendered holds the objects of a release by kind; a second object of a kind has the key kind/name.
+// rendered holds the objects of a release by kind. Further objects of a kind have the key kind/name.
 type rendered map[string]runtime.Object
 
 // values reads a values file.
@@ -48,8 +48,8 @@ func values(t *testing.T, file string) map[string]any {
 	return v
 }
 
-// template renders the chart as "helm template live" does and decodes every object strictly: fields
-// unknown to Kubernetes are errors.
+// template renders the chart as "helm template live" does and decodes every object strictly, so
+// fields unknown to Kubernetes are errors.
 func template(t *testing.T, v map[string]any) (rendered, error) {
 	t.Helper()
 	chart, err := loader.LoadDir(chartDir)
@@ -225,7 +225,7 @@ func fitTogether(t *testing.T, all rendered) {
 	}
 }
 
-// relayChecks runs relay check on the chart's configuration.
+// relayChecks runs "relay check" on the chart's configuration.
 func relayChecks(t *testing.T, config string) {
 	t.Helper()
 	web := t.TempDir()

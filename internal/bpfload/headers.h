@@ -72,7 +72,7 @@ struct udp {
 
 struct ipv6_extension {
 	__u8 next;
-	__u8 words; /* in units of 8 bytes, the first excluded */
+	__u8 words; /* in units of 8 bytes, without the first 8 bytes */
 	__be16 fragment; /* fragment header: offset and flags */
 	__be32 id; /* in a fragment header */
 };

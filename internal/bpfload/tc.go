@@ -15,7 +15,7 @@ type TC struct {
 	Interface int // interface index
 	Egress    bool
 	First     bool // attach before all other programs; TCX only
-	// Order among clsact filters, and the name that identifies our own.
+	// Priority orders clsact filters; Name identifies our own.
 	Priority uint16
 	Name     string
 }

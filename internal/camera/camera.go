@@ -25,8 +25,8 @@ type Calibration struct {
 	Raw []byte `json:"-"`
 }
 
-// Validate returns an error that names the first invalid field. Validate calibrations from outside,
-// such as a catalog's, before use.
+// Validate returns an error that names the first invalid field. Call it on every calibration from
+// outside, such as one from a catalog, before use.
 func (c Calibration) Validate() error {
 	if err := c.Depth.Validate(); err != nil {
 		return fmt.Errorf("depth: %w", err)
@@ -42,10 +42,11 @@ func (c Calibration) Validate() error {
 	return nil
 }
 
-// maxSide bounds an image's width and height: twice the largest existing sensor's.
+// maxSide bounds an image's width and height. It is twice the larger side of the largest existing
+// sensor.
 const maxSide = 8192
 
-// Validate returns an error for the first invalid field.
+// Validate returns an error that describes the first invalid field.
 func (in *Intrinsics) Validate() error {
 	if in.Width <= 0 || in.Width > maxSide || in.Height <= 0 || in.Height > maxSide {
 		return fmt.Errorf("image size %d×%d is outside 1..%d", in.Width, in.Height, maxSide)

@@ -41,7 +41,7 @@ func TestParseReadsEveryField(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// As constants, the products would not be rounded as at run time.
+	// Use variables: constant products would not be rounded like products at run time.
 	depthFx, colorFx, colorFy := 0.4925, 0.478, 0.637
 	wantDepth := Intrinsics{
 		Width: 640, Height: 576,
@@ -74,7 +74,8 @@ func TestParseReadsEveryField(t *testing.T) {
 	}
 }
 
-// TestParseVariants parses unusual documents that the Azure Kinect Sensor SDK also accepts.
+// TestParseVariants checks that Parse accepts unusual documents, as the Azure Kinect Sensor SDK
+// does.
 func TestParseVariants(t *testing.T) {
 	want := parseDocument(t, NFOVUnbinned, Color720P)
 	fifteen := strings.ReplaceAll(document, ":14,", ":15,")
@@ -131,7 +132,7 @@ func TestParseRational6KT(t *testing.T) {
 		cx, cy, fx, fy float64 // of the document, pixels
 		k              [6]float64
 		centre, p      [2]float64
-		radius         float64 // of the image's corners or of the lens
+		radius         float64 // maxRadius of the image's corners or of the lens
 	}{
 		"depth": {
 			cal.Depth, 0.5102*1024 - 0.5, 0.5003*1024 - 0.5, 0.4935 * 1024, 0.4937 * 1024,
@@ -191,8 +192,8 @@ func TestParseModes(t *testing.T) {
 					t.Errorf("sizes %d×%d and %d×%d, want %d×%d and %d×%d",
 						cal.Depth.Width, cal.Depth.Height, cal.Color.Width, cal.Color.Height, dw, dh, cw, ch)
 				}
-				// Binning and cropping move pixels, not directions: the sensor's middle has the
-				// same ray in every mode.
+				// Binning and cropping move pixels but not directions, so the sensor's middle has
+				// the same ray in every mode.
 				full := parseDocument(t, WFOVUnbinned, Color3072P)
 				checkSameRay(t, depth.crop, &cal.Depth, &full.Depth, 512, 512, 1024)
 				if color != ColorOff {
@@ -252,8 +253,8 @@ func TestParseRefuses(t *testing.T) {
 	}{
 		"empty":      {doc: "", want: "not a factory document: EOF"},
 		"not JSON":   {doc: "{", want: "not a factory document: unexpected EOF"},
-		"other JSON": {doc: `{"a":1}`, want: "no CalibrationInformation"},
-		"null":       {doc: `null`, want: "no CalibrationInformation"},
+		"other JSON": {doc: `{"a":1}`, want: "CalibrationInformation is missing"},
+		"null":       {doc: `null`, want: "CalibrationInformation is missing"},
 		"too large": {
 			doc:  strings.Repeat(" ", maxDocument+1),
 			want: "document has 1048577 bytes, more than the limit of 1048576",
@@ -284,8 +285,8 @@ func TestParseRefuses(t *testing.T) {
 			want: "CALIBRATION_CameraLocationD0: lens model Rational6KT deviates by 0.0",
 		},
 		"few parameters": {doc: replace("0.51,", ""), want: "ModelParameterCount is 14 for 13 ModelParameters"},
-		"no intrinsics":  {doc: replace(`"Intrinsics"`, `"Extrinsics"`), want: "no field Intrinsics"},
-		"no Rt":          {doc: replace(`"Rt"`, `"Tr"`), want: "no field Rt"},
+		"no intrinsics":  {doc: replace(`"Intrinsics"`, `"Extrinsics"`), want: "field Intrinsics is missing"},
+		"no Rt":          {doc: replace(`"Rt"`, `"Tr"`), want: "field Rt is missing"},
 		"short rotation": {
 			doc:  replace("[1,0,0,0,1,0,0,0,1]", "[1]"),
 			want: "Rt has 1 rotation and 3 translation values",

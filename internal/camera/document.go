@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// Document returns a factory document that Parse reads as c for the same modes, for recordings of
-// cameras without a factory calibration. c's image sizes must match the modes. The document puts
-// the motion sensors at the depth camera.
+// Document returns a factory document that Parse turns back into c for the same modes. It serves
+// recordings of cameras without a factory calibration. c's image sizes must match the modes. The
+// document puts the motion sensors at the depth camera.
 func (c Calibration) Document(depth DepthMode, color ColorMode) ([]byte, error) {
 	depthCrop, ok := depth.crop()
 	if !ok {

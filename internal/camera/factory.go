@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// maxDocument bounds a factory document; real ones have 4 to 10 kB.
+// maxDocument bounds a factory document in bytes; real documents have 4 to 10 kB.
 const maxDocument = 1 << 20
 
 // defaultMaxRadius is the Azure Kinect Sensor SDK's default for an unknown MetricRadius (0), about
@@ -86,7 +86,7 @@ func parse(doc []byte, depth DepthMode, color ColorMode) (Calibration, error) {
 	}
 	body = body[:decoder.InputOffset()]
 	if f.CalibrationInformation == nil {
-		return Calibration{}, errors.New("no CalibrationInformation")
+		return Calibration{}, errors.New("CalibrationInformation is missing")
 	}
 	info := f.CalibrationInformation
 
@@ -177,10 +177,10 @@ func (f *factoryCamera) check() (calibrated, error) {
 	const least, most = 14, 15
 	in := f.Intrinsics
 	if in == nil {
-		return calibrated{}, errors.New("no field Intrinsics")
+		return calibrated{}, errors.New("field Intrinsics is missing")
 	}
 	if in.ModelType != brownConrady && in.ModelType != rational6KT {
-		return calibrated{}, fmt.Errorf("lens model %q is not supported, only BrownConrady and Rational6KT",
+		return calibrated{}, fmt.Errorf("lens model %q is not supported; only BrownConrady and Rational6KT are",
 			strings.TrimPrefix(in.ModelType, "CALIBRATION_LensDistortionModel"))
 	}
 	p := in.ModelParameters
@@ -192,7 +192,7 @@ func (f *factoryCamera) check() (calibrated, error) {
 		return calibrated{}, fmt.Errorf("centre of distortion (%g, %g) is not zero", p[10], p[11])
 	}
 	if f.Rt == nil {
-		return calibrated{}, errors.New("no field Rt")
+		return calibrated{}, errors.New("field Rt is missing")
 	}
 	if len(f.Rt.Rotation) != 9 || len(f.Rt.Translation) != 3 {
 		return calibrated{}, fmt.Errorf("field Rt has %d rotation and %d translation values, want 9 and 3",

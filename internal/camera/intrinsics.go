@@ -5,8 +5,7 @@ type Intrinsics struct {
 	Width  int `json:"width"`  // pixels
 	Height int `json:"height"` // pixels
 
-	// Focal lengths and principal point, pixels; (0,0) is the centre of the
-	// top-left pixel.
+	// Focal lengths and principal point in pixels. (0,0) is the centre of the top-left pixel.
 	Fx float64 `json:"fx"`
 	Fy float64 `json:"fy"`
 	Cx float64 `json:"cx"`
@@ -112,7 +111,7 @@ func (in *Intrinsics) distort(x, y float64) distorted {
 //	ux = fx*(d + xx*d' + 6*x*p2 + 2*y*p1)    uy = fx*c
 //	vx = fy*c    vy = fy*(d + yy*d' + 6*y*p1 + 2*x*p2)
 //
-// The inverse, of a pixel (u, v):
+// The inverse, for a pixel (u, v):
 //
 //  1. Start: xd = (u-cx)/fx, yd = (v-cy)/fy, a and b as above at s = xd*xd + yd*yd,
 //     q = (1/a)*b (1/a is 1 where a = 0), x0 = xd*q, y0 = yd*q,

@@ -37,7 +37,7 @@ type ColorFormat string
 // Colour formats of an Azure Kinect. NV12 and YUY2 exist at 720P only.
 const (
 	MJPG ColorFormat = "MJPG" // JPEG
-	NV12 ColorFormat = "NV12" // 4:2:0, a plane of Y, a plane of interleaved U and V
+	NV12 ColorFormat = "NV12" // 4:2:0: a Y plane, then a plane of interleaved U and V
 	YUY2 ColorFormat = "YUY2" // 4:2:2, packed
 	BGRA ColorFormat = "BGRA" // 4 bytes a pixel
 )
@@ -80,13 +80,13 @@ func (m ColorMode) crop() (crop, bool) {
 	return crop{}, false
 }
 
-// Size returns the mode's image size in pixels, 0×0 for an unknown mode.
+// Size returns the mode's image size in pixels, or 0×0 for an unknown mode.
 func (m DepthMode) Size() (width, height int) {
 	c, _ := m.crop()
 	return int(c.out[0]), int(c.out[1])
 }
 
-// Size returns the mode's image size in pixels, 0×0 for ColorOff and unknown modes.
+// Size returns the mode's image size in pixels, or 0×0 for ColorOff and unknown modes.
 func (m ColorMode) Size() (width, height int) {
 	c, _ := m.crop()
 	return int(c.out[0]), int(c.out[1])
@@ -112,7 +112,7 @@ func ParseColorFormat(s string) (ColorFormat, error) {
 	return "", fmt.Errorf("unknown colour format %q: want MJPG, NV12, YUY2 or BGRA", s)
 }
 
-// ParseColorMode parses a colour mode's name, ignoring case; "off" and "" are ColorOff.
+// ParseColorMode parses a colour mode's name, ignoring case. "off" and "" mean ColorOff.
 func ParseColorMode(s string) (ColorMode, error) {
 	if s == "" || strings.EqualFold(s, "off") {
 		return ColorOff, nil
@@ -131,7 +131,7 @@ func DepthModeOf(width, height int) (DepthMode, error) {
 			return m, nil
 		}
 	}
-	return "", fmt.Errorf("depth image is %d×%d, which no mode of an Azure Kinect has", width, height)
+	return "", fmt.Errorf("depth image is %d×%d, which is not the size of any Azure Kinect mode", width, height)
 }
 
 // ColorModeOf returns the colour mode with the given image size in pixels.
@@ -141,5 +141,5 @@ func ColorModeOf(width, height int) (ColorMode, error) {
 			return m, nil
 		}
 	}
-	return ColorOff, fmt.Errorf("colour image is %d×%d, which no mode of an Azure Kinect has", width, height)
+	return ColorOff, fmt.Errorf("colour image is %d×%d, which is not the size of any Azure Kinect mode", width, height)
 }

@@ -5,7 +5,8 @@ import (
 	"math"
 )
 
-// maxConversion bounds the error of a converted lens model, in focal lengths: 1 mm at 1 m.
+// maxConversion bounds the error of a converted lens model in focal lengths: at a distance of 1 m,
+// the error is at most 1 mm.
 const maxConversion = 1e-3
 
 // fromRational6KT converts l, which holds tangential coefficients of the model Rational6KT, to the

@@ -45,8 +45,8 @@ func (m Transform) Inverse() Transform {
 	return inv
 }
 
-// rotationTolerance bounds the deviation of R·Rᵀ from the identity. Factory documents hold float32,
-// about 1e-7; hand-written poses have four digits.
+// rotationTolerance bounds the deviation of R·Rᵀ from the identity. Factory documents hold float32
+// values, which deviate by about 1e-7; hand-written poses have four digits.
 const rotationTolerance = 1e-3
 
 // Validate returns an error if R is not a rotation or a number is not finite.
@@ -112,7 +112,7 @@ func (m Transform) Quaternion() Quaternion {
 func FromQuaternion(q Quaternion, t [3]float64) (Transform, error) {
 	n := math.Sqrt(q.X*q.X + q.Y*q.Y + q.Z*q.Z + q.W*q.W)
 	if !(n > 0) || math.IsInf(n, 0) {
-		return Transform{}, fmt.Errorf("quaternion %v has the invalid length %g", q, n)
+		return Transform{}, fmt.Errorf("quaternion %v has invalid length %g", q, n)
 	}
 	x, y, z, w := q.X/n, q.Y/n, q.Z/n, q.W/n
 	return Transform{R: [9]float64{

@@ -5,9 +5,9 @@
 // subscriber passes the track's objects to a [Reader], which decompresses them and applies delta
 // updates.
 //
-// Point-cloud tracks have packaging "hcpf" and an object field "hcpf", which generic MSF players
-// skip. Unknown fields are ignored, as MSF §5 requires. The web viewer's catalog reader is tested
-// with the same vectors, in testdata.
+// Point-cloud tracks have packaging "hcpf" and a field "hcpf", a JSON object, which generic MSF
+// players skip. Unknown fields are ignored, as MSF §5 requires. The web viewer's catalog reader is
+// tested with the same vectors, in testdata.
 package catalog
 
 import (
@@ -47,16 +47,16 @@ const (
 	RolePoints = "pointcloud"
 )
 
-// Limits of Parse, far above the needs of a session and low enough to bound its memory.
+// Limits of Parse. They far exceed the needs of a session but bound memory.
 const (
 	MaxSize      = 1 << 20 // bytes of one catalog object, after decompression
 	maxTracks    = 4096
 	maxInitData  = 1024
 	maxDeltaOps  = 4096
-	maxNameBytes = 4096 // MOQT §2.4.1: the longest full track name
+	maxNameBytes = 4096 // longest full track name (MOQT §2.4.1)
 )
 
-// Catalog is an independent catalog (MSF §5.1). The fields are in the document's order: MSF
+// Catalog is an independent catalog (MSF §5.1). The fields are in document order, because MSF
 // requires the initialization data after the tracks.
 type Catalog struct {
 	Version       string     `json:"version"`
@@ -69,7 +69,7 @@ type Catalog struct {
 
 // Track describes one track (MSF §5.2). Zero values are omitted from the document.
 type Track struct {
-	Namespace      string   `json:"namespace,omitempty"` // tuple fields joined by "/"; "" inherits the catalog's
+	Namespace      string   `json:"namespace,omitempty"` // tuple fields joined by "/"; "" = the catalog's
 	Name           string   `json:"name"`
 	Packaging      string   `json:"packaging"`
 	EventType      string   `json:"eventType,omitempty"` // only with PackagingEventTimeline
@@ -99,11 +99,11 @@ type Track struct {
 	ConnectionURI  string   `json:"connectionUri,omitempty"` // only in PublishTracks
 	Token          string   `json:"token,omitempty"`
 
-	// Points is set on tracks with PackagingPoints, and only there.
+	// Points is set if and only if Packaging is PackagingPoints.
 	Points *Points `json:"hcpf,omitempty"`
 	// Sphere is set on the track "video" of a 360° session.
 	Sphere *Sphere `json:"hcsphere,omitempty"`
-	// Tile is set on tracks with RoleTile, and only there.
+	// Tile is set if and only if Role is RoleTile.
 	Tile *Tile `json:"hctile,omitempty"`
 }
 
@@ -114,8 +114,8 @@ type Buffers struct {
 	Max    float64 `json:"max,omitempty"`
 }
 
-// Template gives the media time of a track's locations if it is linear (MSF §7.4.1); the document
-// has an array of six. Times are in milliseconds.
+// Template gives the media time of each location in a track if it is a linear function of the
+// location (MSF §7.4.1). In the document it is an array of six numbers. Times are in milliseconds.
 type Template struct {
 	Media         float64   // media time of Location
 	MediaStep     float64   // per Step
@@ -183,7 +183,7 @@ func (c *Catalog) Marshal() ([]byte, error) {
 	return b, nil
 }
 
-// ErrDelta reports a delta update, which only [Catalog.Apply] accepts.
+// ErrDelta is returned for a delta update, which only [Catalog.Apply] accepts.
 var ErrDelta = errors.New("catalog: $: a delta update, not an independent catalog")
 
 // Parse reads and validates an independent catalog. Errors name the faulty JSON path.
@@ -229,11 +229,11 @@ func Parse(b []byte) (*Catalog, error) {
 	return c, nil
 }
 
-// Validate returns the first violation of MSF or of our packaging, with its JSON path.
+// Validate returns an error with the JSON path of the first violation of MSF or of our packaging.
 func (c *Catalog) Validate() error {
 	// MSF §5.1.1: a subscriber must not read a version it does not understand.
 	if c.Version != Version && c.Version != "1" {
-		return fmt.Errorf("catalog: $.version: %.40q is not supported, only %q", c.Version, Version)
+		return fmt.Errorf("catalog: $.version: %.40q is not supported; only %q is", c.Version, Version)
 	}
 	if len(c.Tracks) > maxTracks {
 		return fmt.Errorf("catalog: $.tracks: %d tracks, more than %d", len(c.Tracks), maxTracks)

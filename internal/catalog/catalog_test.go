@@ -399,7 +399,7 @@ func FuzzParse(f *testing.F) {
 			base = c
 		}
 		for _, track := range base.Tracks {
-			_, _ = base.Init(track) // must not panic; most fuzzed init data is wrong
+			_, _ = base.Init(track) // must not panic; most fuzzed initialization data is invalid
 		}
 		out, err := base.Marshal()
 		if err != nil {

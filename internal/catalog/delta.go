@@ -10,7 +10,8 @@ import (
 
 // Apply returns c changed by a delta update (MSF §5.1.6 and §5.3). It does not modify c.
 //
-// MSF's text puts an update's target in parentName, and its example in name; Apply accepts both.
+// MSF's text puts an update's target in parentName, but its example puts it in name. Apply accepts
+// both.
 func (c *Catalog) Apply(delta []byte) (*Catalog, error) {
 	if len(delta) > MaxSize {
 		return nil, fmt.Errorf("catalog: $: %d bytes, more than %d", len(delta), MaxSize)
@@ -113,7 +114,7 @@ func (c *Catalog) applyOne(op string, raw json.RawMessage, path string) error {
 	return nil
 }
 
-// override returns t with the attributes in raw replaced as a whole.
+// override returns t with the attributes in raw. It replaces each of them as a whole.
 func (t Track) override(raw json.RawMessage, path string) (Track, error) {
 	var declared map[string]json.RawMessage
 	if err := decode(raw, path, &declared); err != nil {

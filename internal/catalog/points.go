@@ -11,8 +11,8 @@ import (
 	"holocast/internal/camera"
 )
 
-// Points holds the fields of a [PackagingPoints] track's object field "hcpf". Grid size, frame rate
-// and bit rate are MSF's own fields width, height, framerate and bitrate.
+// Points is the JSON object in the field "hcpf" of a [PackagingPoints] track. Grid size, frame rate
+// and bit rate are in MSF's own fields width, height, framerate and bitrate.
 type Points struct {
 	Camera          int    `json:"camera"`          // index in the session, as in the frame header
 	CameraName      string `json:"cameraName"`      // the sensor's name or serial number
@@ -21,7 +21,7 @@ type Points struct {
 	Descriptions    int    `json:"descriptions"`    // subgroups of a frame: 1 or 4
 	MaxPoints       int    `json:"maxPoints"`       // maximum points per frame
 	DeliveryTimeout int    `json:"deliveryTimeout"` // milliseconds; 0 = none
-	// Delivery is DeliveryStream, also if empty, or DeliveryDatagram.
+	// Delivery is DeliveryStream or DeliveryDatagram. Empty means DeliveryStream.
 	Delivery string `json:"delivery,omitempty"`
 }
 
@@ -34,11 +34,11 @@ const (
 // CheckDelivery reports whether s is a valid Points.Delivery.
 func CheckDelivery(s string) bool { return s == "" || s == DeliveryStream || s == DeliveryDatagram }
 
-// MaxPoints is the maximum number of points per frame: the largest color grid of an Azure Kinect is
+// MaxPoints is the maximum number of points per frame. The largest color grid of an Azure Kinect is
 // 4096×3072.
 const MaxPoints = 4096 * 3072
 
-// maxGrid is the frame format's limit for the sides of a grid.
+// maxGrid is the frame format's limit on the width and height of a grid.
 const maxGrid = 4096
 
 func (p *Points) validate(path string, t *Track) error {
@@ -72,16 +72,18 @@ func PointsTrack(camera int, quality string) string {
 }
 
 // CameraInit is the data about a camera that a player needs before its first frame, sent inline as
-// initialization data: JSON in base64.
+// CameraInit is the data about a camera that a player needs before its first frame. It is sent
+// inline as initialization data, as JSON in base64.
 type CameraInit struct {
-	// Grid is the lens of the frame's pixel grid. Players compute layout A's ray table from it.
+	// Grid is the lens of the frame's pixel grid. Players use it to compute the ray table of layout
+	// A.
 	Grid camera.Intrinsics `json:"grid"`
-	// Pose maps grid camera coordinates to session coordinates, millimetres.
+	// Pose maps grid camera coordinates to session coordinates, in millimetres.
 	Pose camera.Transform `json:"pose"`
-	// DepthMin and DepthMax bound the depths in frames, millimetres.
+	// DepthMin and DepthMax bound the depths in frames, in millimetres.
 	DepthMin uint16 `json:"depthMin"`
 	DepthMax uint16 `json:"depthMax"`
-	// Calibration is the sensor's complete calibration, for exports; may be nil.
+	// Calibration is the sensor's complete calibration, which exports need. It may be nil.
 	Calibration *camera.Calibration `json:"calibration,omitempty"`
 }
 
@@ -126,7 +128,7 @@ func (c *Catalog) Init(t Track) (CameraInit, error) {
 		}
 	}
 	if init.DepthMin > init.DepthMax {
-		return CameraInit{}, fmt.Errorf("catalog: %s.depthMin: %d mm is beyond depthMax, %d mm", path,
+		return CameraInit{}, fmt.Errorf("catalog: %s.depthMin: %d mm exceeds depthMax, %d mm", path,
 			init.DepthMin, init.DepthMax)
 	}
 	if t.Points != nil && t.Points.Layout == "A" && (init.Grid.Width != t.Width || init.Grid.Height != t.Height) {

@@ -12,15 +12,15 @@ import (
 )
 
 // PoseTrack is the name of the track with the cameras' poses: an MSF event timeline (MSF §8) of
-// [PoseEvent]s. Cameras may publish before their poses are known; a later event then covers the
-// past too. [CameraInit] has the pose at the time of the catalog.
+// [PoseEvent]s. Cameras may publish before their poses are known; a later event then also applies
+// to earlier frames. [CameraInit] has the pose at the time of the catalog.
 const PoseTrack = "pose"
 
 // PoseEventType is the pose track's eventType.
 const PoseEventType = "dev.holocast.pose/v1"
 
-// PoseEvent is one record of the pose track: a camera's pose from wall-clock time T on. It replaces
-// earlier events for that time.
+// PoseEvent is one record of the pose track: a camera's pose from wall-clock time T on. It
+// overrides earlier events from that time on.
 type PoseEvent struct {
 	T    int64 `json:"T"` // milliseconds since 1970 on the relay's clock
 	Data Pose  `json:"data"`
@@ -68,8 +68,8 @@ func MarshalPoses(events []PoseEvent) ([]byte, error) {
 	return b, nil
 }
 
-// ParsePoses reads and validates a pose track's object. It reads null, which earlier versions of
-// MarshalPoses wrote, as no events.
+// ParsePoses reads and validates a pose track's object. It treats null, which earlier versions of
+// MarshalPoses wrote, as an empty list.
 func ParsePoses(b []byte) ([]PoseEvent, error) {
 	if len(b) > MaxSize {
 		return nil, fmt.Errorf("catalog: poses: %d bytes, more than %d", len(b), MaxSize)

@@ -12,15 +12,15 @@ import (
 // catalog.
 type Reader struct{ current *Catalog }
 
-// Properties are those of an object or track (MOQT §2.5).
+// Properties are the properties of an object or track (MOQT §2.5).
 type Properties interface {
 	// Int returns the value of the first property of even type t.
 	Int(t uint64) (v uint64, ok bool)
 }
 
-// Read applies the next object and returns the current catalog. properties are the object's, then
-// the track's; the first that contain MSF_COMPRESSION apply. On an error the catalog stays as it
-// was.
+// Read applies the next object and returns the current catalog. properties lists the object's
+// properties, then the track's; the first that contain MSF_COMPRESSION apply. On error the catalog
+// is unchanged.
 func (r *Reader) Read(payload []byte, properties ...Properties) (*Catalog, error) {
 	compression := uint64(0)
 	for _, p := range properties {
@@ -47,15 +47,15 @@ func (r *Reader) Read(payload []byte, properties ...Properties) (*Catalog, error
 // CompressionProperty is the type of the MSF_COMPRESSION property (MSF §12.1).
 const CompressionProperty = 0x78
 
-// Decompress decompresses a payload according to its MSF_COMPRESSION value: 0 none, 1 gzip. The
-// result has at most MaxSize bytes.
+// Decompress decompresses a payload according to its MSF_COMPRESSION value, 0 for none or 1 for
+// gzip. The result has at most MaxSize bytes.
 func Decompress(payload []byte, compression uint64) ([]byte, error) {
 	switch compression {
 	case 0:
 		return payload, nil
 	case 1:
 	default:
-		return nil, fmt.Errorf("catalog: $: MSF_COMPRESSION %d is not supported, only 0 (none) and 1 (gzip)", compression)
+		return nil, fmt.Errorf("catalog: $: MSF_COMPRESSION %d: want 0 (none) or 1 (gzip)", compression)
 	}
 	z, err := gzip.NewReader(bytes.NewReader(payload))
 	if err != nil {

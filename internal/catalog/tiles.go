@@ -13,7 +13,7 @@ import (
 // skip them.
 const RoleTile = "tile"
 
-// Names of a sphere's tracks; [TileTrack] names the tiles' (docs/spec/tiles.md).
+// Names of a sphere's tracks. [TileTrack] returns the names of tile tracks (docs/spec/tiles.md).
 const (
 	VideoTrack = "video" // the whole sphere at low resolution
 	AudioTrack = "audio"
@@ -26,23 +26,23 @@ func TileTrack(tile, quality int) string { return fmt.Sprintf("tiles/%d/%d", til
 // RatesEventType is the eventType of [RatesTrack].
 const RatesEventType = "dev.holocast.tiles.rd/v1"
 
-// Stereo layouts of a sphere, [Sphere.Stereo].
+// Stereo layouts of a sphere, the values of [Sphere.Stereo].
 const (
 	StereoMono      = "mono"
 	StereoTopBottom = "top-bottom" // left eye above right eye
 )
 
-// ProjectionEquirectangular is the only projection, [Sphere.Projection].
+// ProjectionEquirectangular is the only value of [Sphere.Projection].
 const ProjectionEquirectangular = "equirectangular"
 
 // Limits of a sphere.
 const (
 	MaxTiles      = 256
 	MaxQualities  = 8
-	MaxSphereSize = 16384 // pixels, of width and of height
+	MaxSphereSize = 16384 // maximum width and height in pixels
 )
 
-// Sphere holds the object field "hcsphere" of a 360° session's track "video".
+// Sphere is the JSON object in the field "hcsphere" of a 360° session's track "video".
 type Sphere struct {
 	Projection string  `json:"projection"`
 	Stereo     string  `json:"stereo"`
@@ -57,8 +57,8 @@ type Sphere struct {
 	Color      Color   `json:"color,omitzero"`
 }
 
-// Color describes the sphere's samples, with WebCodecs' names for code points of ITU-T H.273. ""
-// means unknown.
+// Color describes the colour space of the sphere's samples, using WebCodecs' names for code points
+// of ITU-T H.273. "" means unknown.
 type Color struct {
 	Primaries string `json:"primaries,omitempty"` // bt709, bt470bg, smpte170m
 	Transfer  string `json:"transfer,omitempty"`  // bt709, smpte170m, iec61966-2-1
@@ -96,7 +96,7 @@ func (s *Sphere) Eyes() int {
 // Tiles returns the number of tiles.
 func (s *Sphere) Tiles() int { return s.Columns * s.Rows }
 
-// Rect returns a tile's rectangle in one eye's picture, pixels.
+// Rect returns a tile's rectangle in one eye's picture, in pixels.
 func (s *Sphere) Rect(tile int) image.Rectangle {
 	edge := func(i, n, size int) int { return 2 * ((i*size + n) / (2 * n)) }
 	c, r := tile%s.Columns, tile/s.Columns
@@ -104,10 +104,10 @@ func (s *Sphere) Rect(tile int) image.Rectangle {
 		edge(r+1, s.Rows, s.Height))
 }
 
-// minTile is the minimum width and height of a tile that encoders accept, pixels.
+// minTile is the minimum width and height, in pixels, of a tile that encoders accept.
 const minTile = 16
 
-// Validate returns the first invalid field.
+// Validate returns an error that names the first invalid field.
 func (s *Sphere) Validate() error {
 	if err := s.Color.validate(); err != nil {
 		return err
@@ -123,13 +123,13 @@ func (s *Sphere) Validate() error {
 	case s.Height < 2 || s.Height > MaxSphereSize || s.Height%2 != 0:
 		return fmt.Errorf("height: %d is not an even number in 2…%d", s.Height, MaxSphereSize)
 	case !finite(s.Yaw) || !finite(s.Pitch) || !finite(s.Roll):
-		return fmt.Errorf("yaw: %v, pitch %v, roll %v: want degrees", s.Yaw, s.Pitch, s.Roll)
+		return fmt.Errorf("yaw: %v, pitch %v, roll %v: want -360 to 360 degrees", s.Yaw, s.Pitch, s.Roll)
 	case s.Columns == 0 && s.Rows == 0 && s.Qualities == 0:
 		return nil
 	case s.Columns < 1 || s.Rows < 1 || s.Columns > MaxTiles || s.Rows > MaxTiles || s.Tiles() > MaxTiles:
-		return fmt.Errorf("columns: a grid of %d×%d tiles; want 1 to %d in all", s.Columns, s.Rows, MaxTiles)
+		return fmt.Errorf("columns: a grid of %d×%d tiles; want 1 to %d tiles in total", s.Columns, s.Rows, MaxTiles)
 	case s.Width/s.Columns < minTile || s.Height/s.Rows < minTile:
-		return fmt.Errorf("columns: %d×%d tiles of %d×%d pixels are smaller than %d×%d", s.Columns, s.Rows, s.Width,
+		return fmt.Errorf("columns: %d×%d tiles in %d×%d pixels are smaller than %d×%d", s.Columns, s.Rows, s.Width,
 			s.Height, minTile, minTile)
 	case s.Qualities < 1 || s.Qualities > MaxQualities:
 		return fmt.Errorf("qualities: %d is not in 1…%d", s.Qualities, MaxQualities)
@@ -137,7 +137,7 @@ func (s *Sphere) Validate() error {
 	return nil
 }
 
-// Tile holds the object field "hctile" of a tile's track.
+// Tile is the JSON object in the field "hctile" of a tile's track.
 type Tile struct {
 	Tile    int `json:"tile"`    // row · columns + column, from the top left
 	Quality int `json:"quality"` // 0 is the lowest
@@ -194,7 +194,7 @@ func (c *Catalog) validateSphere() error {
 		case t.Quality >= sphere.Qualities:
 			return fmt.Errorf("%s.quality: %d is not in 0…%d", path, t.Quality, sphere.Qualities-1)
 		case t.Rect() != sphere.Rect(t.Tile):
-			return fmt.Errorf("%s.x: rectangle %v, but that of tile %d is %v", path, t.Rect(), t.Tile, sphere.Rect(t.Tile))
+			return fmt.Errorf("%s.x: rectangle %v, but tile %d is at %v", path, t.Rect(), t.Tile, sphere.Rect(t.Tile))
 		case c.Tracks[i].Width != t.Width || c.Tracks[i].Height != t.Height*sphere.Eyes():
 			return fmt.Errorf("%s.width: pictures are %d×%d, want %d×%d", path, c.Tracks[i].Width,
 				c.Tracks[i].Height, t.Width, t.Height*sphere.Eyes())
@@ -225,7 +225,8 @@ func (c *Catalog) TileTracks(tile int) []Track {
 	return tracks
 }
 
-// Rates is one record of [RatesTrack]: bytes and distortion of one GoP's tiles.
+// Rates is one record of [RatesTrack]. It holds the sizes in bytes and the distortions of one GoP's
+// tiles.
 type Rates struct {
 	T    int64     `json:"T"` // timestamp of the GoP's first frame, ms since 1970
 	Data RatesData `json:"data"`
@@ -288,7 +289,7 @@ func NewRatesTrack(depends ...string) Track {
 }
 
 // Inline returns the inline initialization data that t.InitRef refers to, such as a codec
-// configuration; nil without InitRef.
+// configuration. It returns nil if InitRef is empty.
 func (c *Catalog) Inline(t Track) ([]byte, error) {
 	if t.InitRef == "" {
 		return nil, nil
@@ -304,7 +305,7 @@ func (c *Catalog) Inline(t Track) ([]byte, error) {
 	return b, nil
 }
 
-// Aligned returns the names of tracks with common group IDs: the sphere's, its tiles', the rates'
+// Aligned returns the names of the tracks that share group IDs: the sphere, its tiles, the rates
 // and the tracks rendered with them.
 func (c *Catalog) Aligned() []string {
 	sphere := c.Sphere()

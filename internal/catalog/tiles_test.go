@@ -59,7 +59,7 @@ func TestSphereRoundTrip(t *testing.T) {
 	}
 }
 
-// Tiles have even edges, and cover the picture without gap or overlap.
+// Tiles have even edges and cover the picture without gaps or overlaps.
 func TestRectsCover(t *testing.T) {
 	for _, s := range []Sphere{
 		{Width: 1920, Height: 960, Columns: 8, Rows: 4},
@@ -97,14 +97,14 @@ func TestBadSpheres(t *testing.T) {
 	}{
 		{"absurd grid", func(c *Catalog) { c.Tracks[0].Sphere.Columns = 1 << 30 }, "$.tracks[0].hcsphere.columns: a grid of 1073741824×4"},
 		{"negative grid", func(c *Catalog) { c.Tracks[0].Sphere.Rows = -4 }, "hcsphere.columns"},
-		{"too many tiles", func(c *Catalog) { c.Tracks[0].Sphere.Columns = 100 }, "want 1 to 256 in all"},
+		{"too many tiles", func(c *Catalog) { c.Tracks[0].Sphere.Columns = 100 }, "want 1 to 256 tiles in total"},
 		{"tiles too small", func(c *Catalog) { c.Tracks[0].Sphere.Width = 100 }, "smaller than 16×16"},
 		{"odd width", func(c *Catalog) { c.Tracks[0].Sphere.Width = 1919 }, "hcsphere.width: 1919 is not an even number"},
 		{"huge", func(c *Catalog) { c.Tracks[0].Sphere.Height = 1 << 20 }, "hcsphere.height"},
 		{"projection", func(c *Catalog) { c.Tracks[0].Sphere.Projection = "mercator" }, `hcsphere.projection: "mercator"`},
 		{"stereo", func(c *Catalog) { c.Tracks[0].Sphere.Stereo = "left" }, `hcsphere.stereo: "left"`},
 		{"qualities", func(c *Catalog) { c.Tracks[0].Sphere.Qualities = 9 }, "hcsphere.qualities: 9"},
-		{"turned", func(c *Catalog) { c.Tracks[0].Sphere.Yaw = 1e9 }, "want degrees"},
+		{"turned", func(c *Catalog) { c.Tracks[0].Sphere.Yaw = 1e9 }, "want -360 to 360 degrees"},
 		{"primaries", func(c *Catalog) { c.Tracks[0].Sphere.Color.Primaries = "bt2020" }, `hcsphere.color.primaries: "bt2020"`},
 		{"transfer", func(c *Catalog) { c.Tracks[0].Sphere.Color.Transfer = "pq" }, `hcsphere.color.transfer: "pq"`},
 		{"matrix", func(c *Catalog) { c.Tracks[0].Sphere.Color.Matrix = "rgb" }, `hcsphere.color.matrix: "rgb"`},

@@ -14,13 +14,13 @@ import (
 type vectors struct {
 	Valid []struct {
 		Name    string
-		Objects []vectorObject // in order; each whole catalog begins a group
+		Objects []vectorObject // in order; each complete catalog begins a group
 		Want    vectorCatalog
 	}
 	Invalid []struct {
 		Name    string
 		Objects []vectorObject // the last is invalid
-		Error   string         // JSON path in the error, or one inside it
+		Error   string         // JSON path in the error, or a prefix of it
 	}
 	Poses []struct {
 		Name  string

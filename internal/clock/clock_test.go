@@ -128,7 +128,7 @@ func TestRelayClockIsSet(t *testing.T) {
 	}
 }
 
-// Setting the endpoint's wall clock must not matter: the estimate uses its monotonic clock.
+// Setting the endpoint's wall clock must not matter, because the estimate uses its monotonic clock.
 func TestLocalClockIsSet(t *testing.T) {
 	for _, step := range []time.Duration{time.Hour, -time.Hour} {
 		began := time.Now()
@@ -197,8 +197,7 @@ func TestNoStampYet(t *testing.T) {
 	}
 }
 
-// Setting the local clock changes neither the estimate nor the relay's time, because differences
-// use monotonic readings.
+// The relay's time advances with the monotonic readings of local times.
 func TestMonotonic(t *testing.T) {
 	var e Estimator
 	now := time.Now()

@@ -42,9 +42,9 @@ type Estimator struct {
 	steps    int
 }
 
-// sample is one stamp: at is its local arrival time since origin, relay its time minus at, in ns
-// since 1970. It excludes propagation delay, because the minimum RTT may improve while the sample
-// is in the window.
+// sample is one stamp. at is its local arrival time since origin; relay is the relay's time minus
+// at, in ns since 1970. relay is not corrected for propagation delay, because the minimum RTT may
+// improve while the sample is in the window.
 type sample struct {
 	at    time.Duration
 	relay int64
@@ -97,7 +97,7 @@ func (e *Estimator) choose() {
 	e.samples = append(e.samples[:0], e.samples[drop:]...)
 	best := math.Inf(-1)
 	for _, s := range e.samples {
-		// Subtract the first sample's, because ns since 1970 do not fit a float64.
+		// Subtract the first sample's relay, because ns since 1970 do not fit a float64.
 		score := float64(s.relay-e.samples[0].relay) - maxDrift*float64(e.latest-s.at)
 		if score >= best {
 			best, e.best = score, s
@@ -118,13 +118,14 @@ func (e *Estimator) At(local time.Time) time.Time {
 // Now returns the relay's current time.
 func (e *Estimator) Now() time.Time { return e.At(time.Now()) }
 
-// Estimate is an estimator's state at one moment.
+// Estimate is an estimator's state at one point in time.
 type Estimate struct {
 	Offset time.Duration // relay clock − local clock
-	// Error bounds the error of Offset if some stamp of the window met no queue: half the minimum
-	// RTT, because all of it may be in one direction, plus the drift since that stamp.
+	// Error bounds the error of Offset, provided that some stamp in the window met no queue. It is
+	// half the minimum RTT, because the whole delay may be in one direction, plus the drift since
+	// that stamp.
 	Error   time.Duration
-	Samples int // stamps in the window; 0 means that Offset is unknown
+	Samples int // stamps in the window; 0 if Offset is unknown
 	Steps   int // number of detected clock steps
 }
 

@@ -58,7 +58,7 @@ func ParseStamp(b []byte) (Stamp, error) {
 		return Stamp{}, fmt.Errorf("clock stamp: %d bytes, needs %d", len(b), StampSize)
 	}
 	if b[0] != stampVersion {
-		return Stamp{}, fmt.Errorf("clock stamp: version %d, only %d is known", b[0], stampVersion)
+		return Stamp{}, fmt.Errorf("clock stamp: version %d; only %d is known", b[0], stampVersion)
 	}
 	us := binary.LittleEndian.Uint64(b[8:])
 	if us > maxTime {

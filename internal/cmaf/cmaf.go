@@ -1,5 +1,6 @@
-// Package cmaf writes and reads the MP4 files of prepared 360° video: one track per file, as CMAF
-// (ISO/IEC 23000-19) fragments of a GoP each, with an index (sidx) in front. It does no I/O.
+// Package cmaf writes and reads the MP4 files of prepared 360° video. Each file has one track, in
+// CMAF (ISO/IEC 23000-19) fragments of one GoP each, after an index (sidx). The package does no
+// I/O.
 package cmaf
 
 import (
@@ -113,20 +114,20 @@ func (t *Track) entry() []byte {
 		append(head, full("esds", 0, 0, descriptor(3, []byte{0, 1, 0}, config, descriptor(6, []byte{2}))))...)
 }
 
-// FragmentSize returns the length of Fragment's result for a number of samples and their total
-// bytes.
+// FragmentSize returns the length of Fragment's result for the given number of samples and their
+// total size in bytes.
 func FragmentSize(samples int, bytes int64) int64 {
 	return 8 + 16 + 8 + 16 + 20 + 20 + 12*int64(samples) + 8 + bytes
 }
 
-// Sample flags (ISO/IEC 14496-12 §8.8.3.1): independent, or dependent on others.
+// Sample flags (ISO/IEC 14496-12 §8.8.3.1) of independent and of dependent samples.
 const (
 	flagsSync    = 0x02000000
 	flagsDepends = 0x01010000
 )
 
-// Fragment returns a moof and an mdat box. at is the time of the first sample, in units of the
-// timescale; number counts fragments from 1.
+// Fragment returns a moof and an mdat box. at is the time of the first sample in units of the
+// timescale. number counts fragments from 1.
 func Fragment(number uint32, at uint64, samples []Sample) []byte {
 	var trun []byte
 	var bytes int64
@@ -169,7 +170,7 @@ func Index(timescale uint32, entries []Entry) []byte {
 // MaxFragments is the maximum number of fragments in an index.
 const MaxFragments = 1<<16 - 1
 
-// ErrDamaged reports a file that this package did not write.
+// ErrDamaged is returned for a file that is damaged or that this package did not write.
 var ErrDamaged = errors.New("cmaf: not a fragmented MP4 file with one track, or damaged")
 
 // find returns the body of the first box at a path.
@@ -187,7 +188,7 @@ func find(b []byte, path ...string) ([]byte, error) {
 		}
 		b = rest
 	}
-	return nil, fmt.Errorf("%w: no box %s", ErrDamaged, path[0])
+	return nil, fmt.Errorf("%w: no %s box", ErrDamaged, path[0])
 }
 
 // ParseIndex parses the sidx box after the init segment at the start of a file. It returns the
@@ -200,10 +201,10 @@ func ParseIndex(b []byte) (entries []Entry, first int64, err error) {
 		}
 		n, kind := int64(binary.BigEndian.Uint32(b[at:])), string(b[at+4:at+8])
 		if n < 8 {
-			return nil, 0, fmt.Errorf("%w: box %q of %d bytes", ErrDamaged, kind, n)
+			return nil, 0, fmt.Errorf("%w: box %q has invalid size %d", ErrDamaged, kind, n)
 		}
 		if kind == "moof" || kind == "mdat" {
-			return nil, 0, fmt.Errorf("%w: media before an index", ErrDamaged)
+			return nil, 0, fmt.Errorf("%w: media before the index", ErrDamaged)
 		}
 		if kind == "sidx" {
 			if int64(len(b))-at < n {
@@ -216,17 +217,17 @@ func ParseIndex(b []byte) (entries []Entry, first int64, err error) {
 	}
 }
 
-// ErrShort reports that more of the file is needed.
-var ErrShort = errors.New("cmaf: truncated before the end of the index")
+// ErrShort is returned if more of the file is needed.
+var ErrShort = errors.New("cmaf: truncated index or fragment")
 
 func parseIndex(b []byte) ([]Entry, error) {
 	if len(b) < 32 || b[0] != 1 {
-		return nil, fmt.Errorf("%w: invalid index", ErrDamaged)
+		return nil, fmt.Errorf("%w: invalid sidx box", ErrDamaged)
 	}
 	count := int(binary.BigEndian.Uint16(b[30:]))
 	b = b[32:]
 	if len(b) != 12*count {
-		return nil, fmt.Errorf("%w: %d bytes of index for %d fragments", ErrDamaged, len(b), count)
+		return nil, fmt.Errorf("%w: sidx box has %d bytes for %d fragments", ErrDamaged, len(b), count)
 	}
 	entries := make([]Entry, count)
 	for i := range entries {
@@ -247,15 +248,15 @@ func ParseFragment(b []byte) ([]Sample, error) {
 	}
 	for i, n := range sizes {
 		if uint64(n) > uint64(len(mdat)) {
-			return nil, fmt.Errorf("%w: samples exceed their data", ErrDamaged)
+			return nil, fmt.Errorf("%w: samples exceed the mdat box", ErrDamaged)
 		}
 		samples[i].Data, mdat = mdat[:n:n], mdat[n:]
 	}
 	return samples, nil
 }
 
-// ParseHeader is ParseFragment for the start of a fragment: samples have no data. It returns
-// ErrShort if b is too short.
+// ParseHeader is like ParseFragment but needs only the start of a fragment and returns samples
+// without data. It returns ErrShort if b is too short.
 func ParseHeader(b []byte) ([]Sample, error) {
 	if len(b) < 8 || uint64(len(b)) < uint64(binary.BigEndian.Uint32(b)) {
 		return nil, ErrShort
@@ -280,7 +281,7 @@ func parseMoof(b []byte) (samples []Sample, sizes []uint32, end int, err error) 
 	}
 	if len(trun) < 12 || binary.BigEndian.Uint32(trun) != 0x000701 ||
 		uint64(len(trun)-12) != 12*uint64(binary.BigEndian.Uint32(trun[4:])) {
-		return nil, nil, 0, fmt.Errorf("%w: invalid list of samples", ErrDamaged)
+		return nil, nil, 0, fmt.Errorf("%w: invalid trun box", ErrDamaged)
 	}
 	for e := trun[12:]; len(e) > 0; e = e[12:] {
 		samples = append(samples,

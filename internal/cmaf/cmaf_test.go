@@ -90,7 +90,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestFFmpegReads decodes this package's files with FFmpeg.
+// TestFFmpegReads checks that FFmpeg decodes this package's files.
 func TestFFmpegReads(t *testing.T) {
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
 		t.Skip("ffmpeg is not installed")

@@ -23,7 +23,7 @@ import (
 const Flag = "config"
 
 // Load reads the file named by --config in args into the program's configuration. into points to it
-// and holds the defaults. Load returns the file's name, "" without the flag.
+// and holds the defaults. Load returns the file's name, or "" without the flag.
 func Load(args []string, into any) (file string, err error) {
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	fs.ParseErrorsAllowlist.UnknownFlags = true
@@ -185,7 +185,7 @@ func Locate(file string, err error) error {
 	name := settingName.FindString(err.Error())
 	line := 0
 	for _, s := range entries(b) {
-		// The setting itself, or its section or list.
+		// s is the setting itself, or its section or list.
 		if name != "" && (s.path == name || strings.HasPrefix(name, s.path+".")) {
 			line = s.line // deeper settings follow
 		}
@@ -200,7 +200,7 @@ func Locate(file string, err error) error {
 type entry struct {
 	path   string // as in errors: tls.certificate, paths[0].index
 	line   int
-	column int        // of a key, in runes, from 1; 0 for values
+	column int        // column of a key in runes, from 1; 0 for values
 	value  string     // for scalars
 	node   *yaml.Node // for scalars
 }

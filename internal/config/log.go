@@ -27,7 +27,7 @@ type Logger struct {
 var brokenPipe = make(chan os.Signal, 1)
 
 // Logger returns a logger to stderr and makes it the default. Logging never blocks, and the program
-// survives the end of the log's reader. The error names the wrong setting.
+// keeps running when the log's reader exits. The error names the invalid setting.
 func (l Log) Logger() (*Logger, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (l Log) Logger() (*Logger, error) {
 	return log, nil
 }
 
-// SetLevel applies the level of a valid l.
+// SetLevel applies l's level. l must be valid.
 func (log *Logger) SetLevel(l Log) {
 	var level slog.Level
 	if level.UnmarshalText([]byte(l.Level)) == nil {
@@ -53,7 +53,7 @@ func (log *Logger) SetLevel(l Log) {
 	}
 }
 
-// Validate returns an error that names the wrong setting.
+// Validate returns an error that names the invalid setting.
 func (l Log) Validate() error {
 	var level slog.Level
 	if level.UnmarshalText([]byte(l.Level)) != nil {

@@ -15,18 +15,18 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Setting describes one setting, or one section, of a program's configuration. Its flag, its
-// comment in the example file, its range check and its reload behavior all derive from it.
+// Setting describes one setting, or one section, of a program's configuration. It determines the
+// flag, the comment in the example file, the range check and the reload behavior.
 type Setting struct {
 	// Key is the path in the YAML file, such as cache.maxAge. It names a field of the configuration
 	// struct by its yaml tags.
 	Key string
 	// Help is one sentence, shown in the flag's help and in the example file.
 	Help string
-	// More continues Help in the example file. Lines that begin with two spaces keep their line.
+	// More continues Help in the example file. Lines that begin with two spaces are not wrapped.
 	More string
-	// Flag names the flag. "" derives it from Key (--cache-max-age), "-" means no flag. Sections, and
-	// types that Table.AddFlags does not list, never get one.
+	// Flag names the flag. "" derives it from Key (--cache-max-age), and "-" means no flag.
+	// Sections, and types that Table.AddFlags does not list, never have flags.
 	Flag string
 	// OldFlag and OldKey are deprecated names. They work for one release, with a warning. OldKey is a
 	// full path in the same section as Key.
@@ -63,7 +63,7 @@ func LogSettings() Table {
 	}
 }
 
-// flagName returns the flag's name, "" if the setting has none.
+// flagName returns the flag's name, or "" if the setting has none.
 func (s Setting) flagName() string {
 	switch s.Flag {
 	case "-":
@@ -74,10 +74,11 @@ func (s Setting) flagName() string {
 	return s.Flag
 }
 
-// kebab converts a key to a flag name: cache.maxAge becomes cache-max-age, clientCA client-ca.
+// kebab converts a key to a flag name: cache.maxAge becomes cache-max-age, and clientCA becomes
+// client-ca.
 func kebab(key string) string {
 	var b strings.Builder
-	lower := false // whether the last rune was a lowercase letter
+	lower := false // the last rune was a lowercase letter
 	for _, r := range key {
 		switch {
 		case r == '.':
@@ -102,9 +103,10 @@ func (s Setting) usage() string {
 	return string(r)
 }
 
-// AddFlags adds the flags of the settings with the given keys, by default of all settings. cfg is a
-// pointer to the configuration, which holds the defaults and receives the values. Strings, numbers,
-// booleans, durations, lists and maps of strings, encoding.TextUnmarshaler and pflag.Value have flags.
+// AddFlags adds the flags of the settings with the given keys, or of all settings if there are no
+// keys. cfg is a pointer to the configuration, which holds the defaults and receives the values.
+// Strings, numbers, booleans, durations, lists and maps of strings, encoding.TextUnmarshaler and
+// pflag.Value have flags.
 func (t Table) AddFlags(fs *pflag.FlagSet, cfg any, keys ...string) {
 	for _, s := range t {
 		name := s.flagName()
@@ -180,7 +182,7 @@ func as[T any](field reflect.Value) *T {
 	return field.Addr().Convert(reflect.TypeFor[*T]()).Interface().(*T)
 }
 
-// Check checks the ranges. The error begins with the key.
+// Check checks the ranges. The error begins with the setting's key.
 func (t Table) Check(cfg any) error {
 	for _, s := range t {
 		if s.Range == Any {
@@ -214,8 +216,8 @@ func (t Table) Reloaded() (keys []string) {
 	return keys
 }
 
-// field returns the field that the key names in cfg, a pointer to a struct. It panics for a wrong key,
-// which is a mistake in the program.
+// field returns the field that the key names in cfg, a pointer to a struct. It panics if there is
+// none, which is a bug in the program.
 func (s Setting) field(cfg any) reflect.Value {
 	v := reflect.ValueOf(cfg).Elem()
 	for name := range strings.SplitSeq(s.Key, ".") {
@@ -314,7 +316,7 @@ func (t Table) example(b *bytes.Buffer, path, indent string, section *yaml.Node,
 	return nil
 }
 
-// sections writes a list of sections, one a line.
+// sections writes a list of sections, one per line.
 func sections(b *bytes.Buffer, indent, name string, list []*yaml.Node) error {
 	fmt.Fprintf(b, "%s%s:\n", indent, name)
 	for _, item := range list {
@@ -366,7 +368,7 @@ func comment(b *bytes.Buffer, indent, text string) {
 	flush()
 }
 
-// renameOldKeys replaces deprecated keys with current ones and warns about each. Lines keep their
+// renameOldKeys replaces deprecated keys with current ones and warns about each. It preserves line
 // numbers.
 func renameOldKeys(file string, b []byte, into any) []byte {
 	d, ok := into.(Described)
@@ -374,7 +376,7 @@ func renameOldKeys(file string, b []byte, into any) []byte {
 		return b
 	}
 	lines := bytes.SplitAfter(b, []byte("\n"))
-	for _, e := range slices.Backward(entries(b)) { // from the end: columns of earlier keys stay valid
+	for _, e := range slices.Backward(entries(b)) { // from the end, so that the columns of earlier keys stay valid
 		for _, s := range d.Settings() {
 			if s.OldKey == "" || e.path != s.OldKey || e.column == 0 {
 				continue

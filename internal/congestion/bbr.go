@@ -28,8 +28,8 @@ const (
 	bbrProbeRTTDuration  = 200 * time.Millisecond
 	bbrMaxCoexistRounds  = 63
 	bbrDrainRounds       = 3
-	bbrSimilarRTT        = 0.125 // above min_rtt, still a sign of an empty queue
-	bbrQueueRounds       = 6     // after which a queue counts as standing
+	bbrSimilarRTT        = 0.125 // RTT above min_rtt that still indicates an empty queue, relative to min_rtt
+	bbrQueueRounds       = 6     // rounds after which a queue counts as standing
 )
 
 // never is earlier than any timestamp; unlimited is larger than any byte count.
@@ -83,7 +83,7 @@ const (
 //     flight and the rates of single rounds vary. extra_acked is therefore added to
 //     the bounds inflight_longterm and inflight_shortterm (§5.6.4.7), as it is to
 //     max_inflight, because aggregated data was not in flight when they were measured.
-//     The short-term model falls to the better of the latest two rounds, not of one
+//     The short-term model falls to the better of the latest two rounds, not to the latest
 //     (§5.5.10.3). ProbeBW_DOWN ends after three rounds if the volume in flight does
 //     not fall earlier, as Drain does (§5.3.2). The first probe immediately follows
 //     Startup, because rounds stretched by delay look like a full pipe. An RTT within

@@ -73,8 +73,8 @@ func (b *BBR) checkFullBWReached() {
 	b.fullBwReached = b.fullBwReached || b.fullBwNow
 }
 
-// updateMinRTT implements UpdateMinRTT (§5.3.4.3). A sample near min_rtt indicates an empty queue
-// as well as a lower one does.
+// updateMinRTT implements UpdateMinRTT (§5.3.4.3). An RTT near min_rtt indicates an empty queue as
+// much as a lower one does.
 func (b *BBR) updateMinRTT() {
 	rtt := b.rs.RTT
 	b.probeRTTExpired = b.now > b.probeRTTMinStamp+b.probeRTTInterval && b.probeRTTMinDelay > 0
@@ -187,8 +187,8 @@ func (b *BBR) adaptLowerBoundsFromCongestion() {
 	b.inflightShortterm = max(b.inflightLatest, b.inflightBefore, int64(bbrBeta*float64(b.inflightShortterm)))
 }
 
-// adaptToQueue bounds the volume in flight in ProbeBW_CRUISE after a standing queue was detected:
-// to (1 - Headroom) bandwidth-delay products while it persists, then to one.
+// adaptToQueue bounds the volume in flight in ProbeBW_CRUISE after it detects a standing queue. The
+// bound is (1 - Headroom) bandwidth-delay products while the queue persists, then one product.
 func (b *BBR) adaptToQueue() {
 	copy(b.rttRounds[1:], b.rttRounds[:])
 	b.rttRounds[0] = b.rttLatest
@@ -204,7 +204,7 @@ func (b *BBR) adaptToQueue() {
 }
 
 // queueStands reports whether packets queued in each of the latest rounds for longer than delay
-// variation explains: the range of those rounds' RTTs plus twice extra_acked.
+// variation explains. Delay variation is the range of those rounds' RTTs plus twice extra_acked.
 func (b *BBR) queueStands() bool {
 	low, high := slices.Min(b.rttRounds[:]), slices.Max(b.rttRounds[:])
 	if low == 0 || b.rs.AppLimited || b.maxBw == 0 {

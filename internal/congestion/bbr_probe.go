@@ -129,7 +129,7 @@ func (b *BBR) updateProbeBWCyclePhase() {
 	}
 }
 
-// probeIfDue implements IsTimeToProbeBW (§5.3.3.8). The clock serves to find unused bandwidth,
+// probeIfDue implements IsTimeToProbeBW (§5.3.3.8). The clock triggers probes for unused bandwidth,
 // which does not exist while a queue stands.
 func (b *BBR) probeIfDue() bool {
 	due := !b.queueStanding && b.now > b.cycleStamp+b.bwProbeWait ||

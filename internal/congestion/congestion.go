@@ -33,14 +33,15 @@ type Controller interface {
 	OnECN(now time.Duration, s *Sample, episode bool)
 	// OnSpuriousLoss is called once all packets of the latest loss episode have arrived.
 	OnSpuriousLoss(now time.Duration)
-	// OnPersistentCongestion is called if all packets over a long period were lost (RFC 9002 §7.6).
+	// OnPersistentCongestion is called if all packets sent over a long period were lost (RFC 9002
+	// §7.6).
 	OnPersistentCongestion(now time.Duration)
 
 	// Window returns the congestion window in bytes.
 	Window() int64
 	// PacingRate returns the sending rate in bytes per second.
 	PacingRate() float64
-	// Bandwidth returns the estimated rate of the path in bytes per second; 0 = unknown.
+	// Bandwidth returns the estimated rate of the path in bytes per second, or 0 if unknown.
 	Bandwidth() float64
 	// Phase returns the controller's state: "startup", "recovery", ….
 	Phase() string

@@ -30,7 +30,7 @@ type Flow struct {
 	prevRecovery   int64 // previous recoveryUntil
 	episodeLosses  int   // packets of the latest episode not known to be spuriously lost
 	episodeUndo    bool  // false if the episode includes CE marks
-	roundEnd       int64 // value of Delivered that ends the round of CwndLimited
+	roundEnd       int64 // value of Delivered at the end of the round that CwndLimited covers
 	limitedInRound bool
 	idle           bool // the application has nothing to send
 	idleSince      time.Duration
@@ -263,8 +263,8 @@ func (f *Flow) isPersistent() bool {
 }
 
 // AppLimited records that the application has no data to send although the window and the pacer
-// would allow it. It takes effect after appLimitedAfter, because an application that waits for each
-// write writes again earlier, and the pacer compensates for the gap.
+// would allow it. It takes effect after appLimitedAfter: an application that waits for each write
+// writes again sooner, and the pacer compensates for the gap.
 func (f *Flow) AppLimited(now time.Duration) {
 	if !f.idle {
 		f.idle, f.idleSince = true, now

@@ -142,7 +142,8 @@ func TestPacer(t *testing.T) {
 	if got := float64(sent); got < 0.98*rate {
 		t.Errorf("woken late: %.0f bytes in a second, want %.0f", got, rate)
 	}
-	// The pacer keeps the rate when woken 20 ms late if half a round trip is longer.
+	// The pacer keeps the rate even if woken 20 ms late each time, as long as half a round trip is
+	// longer.
 	p.catchUp = 25 * time.Millisecond
 	sent, now = 0, 2*time.Second
 	for now < 3*time.Second {
@@ -166,7 +167,7 @@ func TestPacer(t *testing.T) {
 	}
 }
 
-// exchange drives a flow through rounds of 100 packets; lost selects the lost ones.
+// exchange drives a flow through rounds of 100 packets. lost selects the packets that are lost.
 type exchange struct {
 	f    *Flow
 	now  time.Duration
@@ -179,7 +180,7 @@ func (x *exchange) round(lost func(i int) bool) {
 	inFlight := int64(0)
 	for range n {
 		inFlight += 1200
-		x.f.CanSend(math.MaxInt64) // make the flow limited by its window
+		x.f.CanSend(math.MaxInt64) // make the window limit the flow
 		x.f.Sent(x.now, x.next, 1200, inFlight)
 		x.next++
 		x.now += 100 * time.Microsecond
@@ -246,7 +247,7 @@ func TestPersistentCongestion(t *testing.T) {
 			x.round(nil)
 		}
 		before := x.f.Window()
-		// For one second no packet arrives: one is lost every 50 ms.
+		// For one second, a packet is sent every 50 ms and lost.
 		first := x.next
 		for range 20 {
 			x.f.Sent(x.now, x.next, 1200, 1200)
@@ -273,7 +274,7 @@ func TestSparseLosses(t *testing.T) {
 		}
 		before := x.f.Window()
 		first := x.next
-		for n := first; n < first+60; n++ { // one packet every 20 ms, acknowledged at once
+		for n := first; n < first+60; n++ { // one packet every 20 ms, acknowledged immediately
 			x.f.Sent(x.now, n, 1200, 1200)
 			x.now += 20 * time.Millisecond
 			if n%25 != 0 {
@@ -310,8 +311,8 @@ func TestMigration(t *testing.T) {
 	}
 }
 
-// FuzzFlow feeds controllers arbitrary sequences of packets, ACKs, losses, CE marks and times:
-// windows and rates must stay finite, bounded and above the minimum.
+// FuzzFlow feeds controllers arbitrary sequences of packets, ACKs, losses, CE marks and times.
+// Windows and rates must stay finite, bounded and above the minimum.
 func FuzzFlow(f *testing.F) {
 	f.Add([]byte{0, 10, 20, 30, 1, 2, 3, 4, 5, 6, 7, 8, 9})
 	f.Add([]byte("\x00\x00\x01\x01\x02\x02\x03\x03\x04\x04\x05\x05\x06\x06\x07\x07"))
@@ -327,7 +328,7 @@ func FuzzFlow(f *testing.F) {
 	})
 }
 
-// boundedModel reports whether BBR's model of the path is possible.
+// boundedModel reports whether BBR's model of the path is within its bounds.
 func boundedModel(b *BBR) bool {
 	return b.bw <= b.maxBw && b.bwShortterm >= 0 && !math.IsNaN(b.bwShortterm) &&
 		b.minRTT >= 0 && b.minRTTStamp <= b.now && b.probeRTTMinStamp <= b.now &&

@@ -1,8 +1,7 @@
 package congestion
 
-// maxFilter is a windowed maximum over virtual time after Kathleen Nichols. It keeps three
-// candidates: the best sample, the best after it, and the best after that, from successive parts of
-// the window.
+// maxFilter is Kathleen Nichols's windowed maximum over virtual time. It keeps three candidates
+// from successive parts of the window: the best sample, the best after it, and the best after that.
 type maxFilter struct {
 	best [3]struct {
 		value float64

@@ -3,16 +3,16 @@ package congestion
 import "time"
 
 const (
-	// quantumTime and maxQuantum bound one burst: one millisecond at the pacing rate, at most one
+	// quantumTime and maxQuantum bound one burst to one millisecond at the pacing rate, and to one
 	// UDP segmentation-offload buffer (draft-ietf-ccwg-bbr §5.6.3).
 	quantumTime = time.Millisecond
 	maxQuantum  = 64 << 10
 	// catchUpLeast is the part of a late wake-up that the pacer makes up for: Go's timers are up to
 	// a millisecond late in a sleeping process. If half a round trip is longer, it applies up to
-	// catchUpMost: on a busy machine a process waits for a processor for tens of milliseconds, and
+	// catchUpMost: on a busy machine a process waits tens of milliseconds for a processor, and
 	// without catching up the lost time would lower the estimate of the path's rate. In simulation
-	// with delays of 20 to 70 ms and a process stopped half of the time, 10 ms each, this raises 60
-	// to 280 Mbit/s to 330 to 380.
+	// with delays of 20 to 70 ms and a process stopped for 10 of every 20 ms, this raises the rate
+	// from 60–280 Mbit/s to 330–380.
 	catchUpLeast = 2 * time.Millisecond
 	catchUpMost  = 25 * time.Millisecond
 )
@@ -65,7 +65,7 @@ func (p *pacer) hasBudget(now time.Duration) bool {
 func (p *pacer) sent(now time.Duration, size int64) {
 	p.advance(now)
 	p.credit -= float64(size)
-	// A packet sent without budget (a probe) must not block the next for long.
+	// A packet sent without budget, such as a probe, must not block the next for long.
 	p.credit = max(p.credit, -p.quantum())
 }
 

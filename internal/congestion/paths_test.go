@@ -104,9 +104,9 @@ func TestThroughput(t *testing.T) {
 	}
 }
 
-// TestFrames sends a camera stream: a frame of 375 kB every 33 ms, 90 Mbit/s. Each frame must be
-// sent within its interval, the estimate must not fall to the camera's rate, and a frame must not
-// be sent as one burst.
+// TestFrames sends a camera stream: a 375 kB frame every 33 ms, 90 Mbit/s. Each frame must be sent
+// within its interval, the estimate must not fall to the camera's rate, and a frame must not be
+// sent as one burst.
 func TestFrames(t *testing.T) {
 	const interval, size = 33333 * time.Microsecond, 375_000
 	with := func(change func(*simPath)) simPath {
@@ -117,7 +117,7 @@ func TestFrames(t *testing.T) {
 	tests := []struct {
 		name      string
 		path      simPath
-		delay     time.Duration // maximum of the 99th percentile of frames
+		delay     time.Duration // maximum of the frame delays' 99th percentile
 		bandwidth float64       // minimum of the estimate, Mbit/s
 	}{
 		{"path 1", path1(), 80 * time.Millisecond, 150},
@@ -313,7 +313,7 @@ func TestRateChanges(t *testing.T) {
 	}
 }
 
-// TestBlackout drops all packets for two seconds.
+// TestBlackout drops all packets for two seconds. The rate must recover afterwards.
 func TestBlackout(t *testing.T) {
 	for _, name := range Names() {
 		t.Run(name, func(t *testing.T) {
@@ -404,7 +404,7 @@ func TestBBRPhases(t *testing.T) {
 		if _, order := f.phases(5 * time.Second); !slices.Equal(order, []string{"startup"}) {
 			t.Fatalf("phases %v of a stream below the path's rate", order)
 		}
-		f.startFrames(5*time.Second, time.Second, 28000) // the first of a group of pictures
+		f.startFrames(5*time.Second, time.Second, 28000) // the first frame of a GoP
 		if seen, order := f.phases(8 * time.Second); !seen["drain"] {
 			t.Errorf("phases %v", order)
 		}
@@ -427,7 +427,7 @@ func TestBBRPhases(t *testing.T) {
 			}
 			last = phase
 		}
-		// Round trips take 40 to 140 ms plus queueing.
+		// Round trips take 40 to 140 ms plus the queueing delay.
 		if longest > 1200*time.Millisecond {
 			t.Errorf("ProbeBW_DOWN lasted %v", longest)
 		}

@@ -59,7 +59,7 @@ func (h *history) add(number int64) *packet {
 	return p
 }
 
-// get returns the packet with that number, nil if it is not in the ring.
+// get returns the packet with that number, or nil if it is not in the ring.
 func (h *history) get(number int64) *packet {
 	if number < h.base || number >= h.next {
 		return nil
@@ -72,8 +72,8 @@ func (h *history) get(number int64) *packet {
 }
 
 // deliveredBetween reports whether a packet numbered between first and last, both excluded, was
-// acknowledged. Packets no longer tracked count as acknowledged: a lost one would itself be the
-// first of the run.
+// acknowledged. Packets no longer tracked count as acknowledged, because a lost packet would itself
+// be the first of the run.
 func (h *history) deliveredBetween(first, last int64) bool {
 	if first+1 < last && first+1 < h.base {
 		return true
@@ -86,7 +86,7 @@ func (h *history) deliveredBetween(first, last int64) bool {
 	return false
 }
 
-// dropBelow drops the numbers below oldest, and the untracked ones that follow.
+// dropBelow drops the numbers below oldest and the untracked numbers that follow.
 func (h *history) dropBelow(oldest int64) {
 	h.base = max(h.base, min(oldest, h.next))
 	for h.base < h.next && h.ring[h.base&int64(len(h.ring)-1)].state != packetOutstanding {
@@ -128,8 +128,8 @@ func (s *sampler) begin() {
 	s.hasData = false
 }
 
-// acked implements UpdateRateSample (§4.1.2.3). QUIC packet numbers follow the sending order, so
-// the newest packet has the highest number.
+// acked implements UpdateRateSample (§4.1.2.3). QUIC packet numbers follow send order, so the
+// newest packet has the highest number.
 func (s *sampler) acked(now time.Duration, number int64) {
 	p := s.hist.get(number)
 	if p == nil || p.state != packetOutstanding {

@@ -63,7 +63,7 @@ type simPath struct {
 	loss       float64                          // fraction of packets
 	burstLoss  float64                          // fraction of packets, in bursts of 20
 	markAbove  time.Duration                    // CE-mark packets that queue longer; 0 = never
-	aggregate  time.Duration                    // ACKs are sent at multiples of this; 0 = at once
+	aggregate  time.Duration                    // ACKs are sent at multiples of this; 0 = immediately
 	lossWindow func(at time.Duration) (on bool) // reports whether all packets are lost
 }
 
@@ -87,7 +87,7 @@ func (s *sim) run(until time.Duration) {
 	s.now = until
 }
 
-// transmit sends a packet of size through the bottleneck.
+// transmit sends a packet of size bytes through the bottleneck.
 func (s *sim) transmit(size int, deliver func(ce bool)) {
 	rate := s.path.rate
 	if s.path.rateAt != nil {
@@ -170,12 +170,12 @@ func (s *sim) newSender(t testing.TB, name string) *simSender {
 	return &simSender{sim: s, flow: f, largest: -1, highest: -1, slack: time.Millisecond}
 }
 
-// startBulk starts an endless transfer at time at.
+// startBulk starts an endless transfer at the given time.
 func (s *simSender) startBulk(at time.Duration) {
 	s.at(at, func() { s.bulk = true; s.send() })
 }
 
-// startFrames captures a frame of size every interval, from time at on.
+// startFrames captures a frame of size bytes every interval, starting at the given time.
 func (s *simSender) startFrames(at, interval time.Duration, size int) {
 	var capture func()
 	capture = func() {
@@ -362,8 +362,8 @@ func percentile(d []time.Duration, p float64) time.Duration {
 	return d[min(int(p*float64(len(d))), len(d)-1)]
 }
 
-// frameDelays returns the delays of the frames captured between from and to; incomplete frames
-// count with the time until now.
+// frameDelays returns the delays of the frames captured between from and to. For an incomplete
+// frame, the delay is the time since its capture.
 func (s *simSender) frameDelays(from, to time.Duration) []time.Duration {
 	var d []time.Duration
 	for _, f := range s.frames {
@@ -379,7 +379,7 @@ func (s *simSender) frameDelays(from, to time.Duration) []time.Duration {
 	return d
 }
 
-// jain returns Jain's fairness index: 1 = equal shares, 1/n = one flow gets everything.
+// jain returns Jain's fairness index: 1 for equal shares, 1/n if one flow gets everything.
 func jain(rates ...float64) float64 {
 	var sum, squares float64
 	for _, r := range rates {

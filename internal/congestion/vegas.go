@@ -2,15 +2,15 @@ package congestion
 
 import "time"
 
-// Targets of Vegas for its packets queued in the path: between vegasAlpha and vegasBeta in
-// congestion avoidance, at most vegasGamma in slow start.
+// Targets of Vegas for the number of its packets queued in the path: between vegasAlpha and
+// vegasBeta in congestion avoidance, at most vegasGamma in slow start.
 const (
 	vegasAlpha = 2
 	vegasBeta  = 4
 	vegasGamma = 1
 )
 
-// delayRound estimates, once per round trip, a flow's queue in the path from the RTTs of the round.
+// delayRound estimates a flow's queue in the path once per round trip, from the RTTs of the round.
 type delayRound struct {
 	end     int64 // value of State.Delivered that ends the round
 	baseRTT time.Duration

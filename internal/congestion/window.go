@@ -43,7 +43,7 @@ func (w *window) PacingRate() float64 {
 	return gain * float64(w.cwnd) / max(w.c.SmoothedRTT, time.Millisecond).Seconds()
 }
 
-// Bandwidth returns the window over the smoothed RTT; 0 = unknown.
+// Bandwidth returns the window over the smoothed RTT, or 0 if unknown.
 func (w *window) Bandwidth() float64 {
 	if w.c.SmoothedRTT <= 0 {
 		return 0

@@ -8,8 +8,8 @@ const (
 	yeahPhi       = 8  // limit of the round's queueing delay: base RTT / yeahPhi
 	yeahEpsilon   = 2  // at most cwnd / yeahEpsilon is drained from the queue
 	yeahDelta     = 8  // a loss reduces cwnd by at least cwnd / yeahDelta
-	yeahRho       = 16 // rounds in Slow mode after which the other flow counts as greedy
-	yeahZeta      = 50 // rounds in Fast mode after which the other flow is forgotten
+	yeahRho       = 16 // rounds in Slow mode after which a competing flow counts as greedy
+	yeahZeta      = 50 // rounds in Fast mode after which the competing flow is forgotten
 	yeahFastAcked = 100
 )
 

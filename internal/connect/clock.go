@@ -9,9 +9,9 @@ import (
 	"holocast/internal/moqt"
 )
 
-// FollowClock feeds the relay's clock stamps to an estimator until the session or ctx ends. heard,
-// if not nil, is called after each stamp with the session's counters. FollowClock returns an error
-// if the relay has no clock track.
+// FollowClock feeds the relay's clock stamps to an estimator until the session ends or ctx is done.
+// heard, if not nil, is called after each stamp with the session's counters. FollowClock returns an
+// error if the relay has no clock track.
 func FollowClock(ctx context.Context, s *moqt.Session, e *clock.Estimator, heard func(moqt.Stats)) error {
 	sub, err := s.Subscribe(ctx, clock.TrackName(), moqt.SubscribeOptions{})
 	if err != nil {

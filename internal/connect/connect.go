@@ -31,20 +31,21 @@ type Target struct {
 	// URL is moqt://host:port/session for raw QUIC, or https://… for WebTransport. The port
 	// defaults to 443.
 	URL string
-	// CertificateHash pins the relay's certificate: SHA-256, hex.
+	// CertificateHash pins the relay's certificate by its SHA-256 hash, in hex.
 	CertificateHash string
-	// Insecure fetches the certificate's hash from the relay over plain HTTP. For relays on this
-	// host that is the default.
+	// Insecure fetches the certificate's hash from the relay over plain HTTP. This is the default
+	// for relays on this host.
 	Insecure bool
-	// Congestion names the congestion controller for sending to the relay; "" is the default.
+	// Congestion names the congestion controller for sending to the relay. "" means the default.
 	Congestion string
 	// Token authorizes the session: a token, or @FILE to read the token from a file at each
 	// attempt. "" uses the environment variable HOLOCAST_TOKEN. A token in the URL (#token=…) takes
 	// precedence. It cannot name a file, because links come from third parties.
 	Token string
-	// Client is a client certificate that authorizes the session instead.
+	// Client is a client certificate that authorizes the session instead of a token.
 	Client ClientCertificate
-	// Paths are the network paths to the relay, as ParsePath takes them; several share one session.
+	// Paths are the network paths to the relay, in the form that ParsePath accepts. Several paths
+	// share one session.
 	Paths []string
 	// Renew, if set, returns the Token, Client, CertificateHash and Insecure for the next attempt
 	// of Keep.
@@ -124,7 +125,8 @@ func (t Target) split() (address, token string) {
 	return u.String(), token
 }
 
-// tokenSource returns the token, "" for none, or the name of the file that holds it.
+// tokenSource returns the token or, if file is set, the name of the file that holds it. "" means no
+// token.
 func (t Target) tokenSource() (text string, file bool) {
 	if _, text = t.split(); text != "" {
 		return text, false
@@ -132,7 +134,7 @@ func (t Target) tokenSource() (text string, file bool) {
 	return strings.CutPrefix(cmp.Or(t.Token, os.Getenv(TokenVariable)), "@")
 }
 
-// token returns the token to connect with, "" for none.
+// token returns the token to connect with, or "" for none.
 func (t Target) token() (string, error) {
 	text, file := t.tokenSource()
 	if !file {
@@ -176,7 +178,7 @@ func (t Target) Session() (string, error) {
 	}
 	s := strings.Trim(u.Path, "/")
 	if s == "" {
-		return "", fmt.Errorf("URL %q names no session: it ends in /SESSION, as in moqt://localhost:4443/demo", t.URL)
+		return "", fmt.Errorf("URL %q names no session; want a URL like moqt://localhost:4443/demo", t.URL)
 	}
 	return s, nil
 }
@@ -190,8 +192,8 @@ func (t Target) Namespace() (moqt.Namespace, error) {
 	return moqt.Namespace{Root, s}, nil
 }
 
-// ViewerAddress returns the address that headsets parse: moqt://host/session?token=…#hash, with host
-// instead of the URL's if it is not empty.
+// ViewerAddress returns the address that headsets parse, moqt://host/session?token=…#hash. host, if
+// not empty, replaces the URL's host.
 func (t Target) ViewerAddress(host string) (string, error) {
 	session, err := t.Session()
 	if err != nil {
@@ -323,8 +325,8 @@ func AskHash(ctx context.Context, u *url.URL) (hash [32]byte, err error) {
 	return devcert.ParseHash(string(b))
 }
 
-// refused reports whether the relay denied access permanently. It is false if the token comes from a
-// file, or from Renew, because that may change.
+// refused reports whether the relay denied access permanently. It returns false if the token comes
+// from a file or from Renew, because it may change.
 func (t Target) refused(err error) bool {
 	if t.Renew != nil {
 		if next := t.Renew(); next.Token != t.Token || next.Client != t.Client {

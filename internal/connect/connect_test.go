@@ -38,7 +38,7 @@ func TestSession(t *testing.T) {
 
 var quiet = moqt.Config{Log: slog.New(slog.DiscardHandler)}
 
-// relay listens for sessions and, if requested, announces its certificate over HTTP.
+// relay listens for sessions and, if tellHash is set, serves its certificate's hash over HTTP.
 func relay(t *testing.T, tellHash bool) (addr, hash string) {
 	t.Helper()
 	return serving(t, tellHash, func(*moqt.Session) {})
@@ -122,7 +122,7 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// TestKeep checks that Keep reconnects after a loss, and not after a final error.
+// TestKeep checks that Keep reconnects after a loss but not after a final error.
 func TestKeep(t *testing.T) {
 	addr, hash := relay(t, false)
 	target := Target{URL: "moqt://" + addr + "/x", CertificateHash: hash}
@@ -141,7 +141,7 @@ func TestKeep(t *testing.T) {
 }
 
 // TestMoveTakesNewestToken checks that after a GOAWAY the new session uses the URL's token, or else
-// the one that Renew returns at that time, and that an empty URI means the same relay.
+// the token that Renew returns at that time, and that an empty URI means the same relay.
 func TestMoveTakesNewestToken(t *testing.T) {
 	t.Setenv(TokenVariable, "")
 	for name, c := range map[string]struct {

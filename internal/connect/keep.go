@@ -32,8 +32,8 @@ const moveOverlap = time.Second
 var ErrMoved = errors.New("the relay asked to move the session")
 
 // Keep connects and calls use with the session. It reconnects when the session is lost, until ctx
-// ends, use returns nil or an error marked by Final, or the relay denies access. use must return
-// when the session ends, and soon after its context ends. Each failure reason is logged once at
+// is done, use returns nil or an error marked by Final, or the relay denies access. use must return
+// when the session ends, and soon after its context is done. Each failure reason is logged once at
 // warn level, until another occurs or a session lasts.
 //
 // After a GOAWAY (§3.6), Keep closes the session and connects to the address that it names.
@@ -46,9 +46,10 @@ func (t Target) Keep(
 	return t.keep(ctx, h, cfg, use, false)
 }
 
-// KeepMoving is Keep for a use that may run twice at a time. After a GOAWAY it uses the new session
-// before it closes the old one, so that no data is lost. use must call Settled once the new session
-// has taken over; soon afterwards the context of the old one ends with the cause ErrMoved.
+// KeepMoving is like Keep, but use may run for two sessions at a time. After a GOAWAY it uses the
+// new session before it closes the old one, so that no data is lost. use must call Settled once the
+// new session has taken over. Soon afterwards the context of the old session is cancelled with the
+// cause ErrMoved.
 func (t Target) KeepMoving(
 	ctx context.Context,
 	h moqt.Handler,
@@ -132,12 +133,12 @@ func (t *Target) renew() {
 	}
 }
 
-// backOff waits with exponential back-off. It returns false if ctx or over ended.
+// backOff waits with exponential back-off. It returns false if ctx is done or over is closed.
 func backOff(ctx context.Context, over <-chan struct{}, wait *time.Duration) bool {
 	timer := time.NewTimer(*wait)
 	defer timer.Stop()
 	*wait = min(2**wait, lastRetry)
-	*wait += rand.N(*wait / 4) // jitter, so that many clients do not return at once
+	*wait += rand.N(*wait / 4) // jitter, so that many clients do not return at the same time
 	select {
 	case <-timer.C:
 		return true
@@ -199,7 +200,7 @@ func (t Target) link(
 	return l, nil
 }
 
-// follow waits for the end of l or, after GOAWAYs, of its last successor.
+// follow waits until l or, after GOAWAYs, its last successor ends.
 func (t Target) follow(
 	ctx context.Context,
 	l *link,
@@ -250,8 +251,8 @@ func (t Target) follow(
 	}
 }
 
-// connectBeside opens a session while old is in use. It returns the session once it has settled or
-// old has ended; nil if it fails.
+// connectBeside opens a session while old is in use. It returns the session once it has settled, old
+// has ended or moveLimit has passed, or nil if it fails.
 func (t Target) connectBeside(
 	ctx context.Context,
 	old *link,
@@ -278,7 +279,7 @@ func (t Target) connectBeside(
 			}
 		}
 		if IsFinal(err) && !errors.As(err, new(*NoSessionError)) || t.refused(err) {
-			slog.Warn("relay named in GOAWAY refuses the session", "relay", t.Address(), "reason", err)
+			slog.Warn("relay named in GOAWAY refused the session", "relay", t.Address(), "reason", err)
 			return nil
 		}
 		slog.Debug("retrying move after GOAWAY", "relay", t.Address(), "reason", err)
@@ -288,8 +289,8 @@ func (t Target) connectBeside(
 	}
 }
 
-// moveTo returns the target that a GOAWAY names. Parts missing in uri are kept, as are trust and
-// credentials. A token in the URL is kept too, because it takes precedence over Renew.
+// moveTo returns the target that a GOAWAY names. Parts missing from uri, trust and credentials stay
+// the same. A token in the URL stays too, because it takes precedence over Renew.
 func (t Target) moveTo(uri string) Target {
 	u, err := url.Parse(uri)
 	if uri == "" || err != nil || u.Host == "" || u.Scheme != "moqt" && u.Scheme != "https" {

@@ -28,14 +28,14 @@ import (
 	"holocast/internal/quiccc"
 )
 
-// hosts are the hosts of a relay and of a program, connected by a link.
+// hosts are the network hosts of a relay and of a program, connected by a link.
 type hosts struct {
 	relay, program namespace.End
 	net            *net.IPNet
 	relayIP        string
 }
 
-// newHosts creates hosts; n distinguishes their network from others.
+// newHosts creates hosts. n distinguishes their network from those of other tests.
 func newHosts(t *testing.T, n byte) *hosts {
 	t.Helper()
 	g := namespacetest.NewGroup(t)
@@ -99,7 +99,7 @@ func (h *hosts) link(t *testing.T, up bool) {
 	}
 }
 
-// frames is a track with a frame of 4 kB every 20 ms; each contains its capture time.
+// frames is a track with a 4 kB frame every 20 ms. Each contains its capture time.
 var frames = moqt.TrackName{Namespace: moqt.Namespace{"outage"}, Name: "frames"}
 
 func sendFrames(r *moqt.SubscribeRequest) {
@@ -123,7 +123,7 @@ func sendFrames(r *moqt.SubscribeRequest) {
 // newest is the capture time of the newest received frame, in UNIX nanoseconds.
 type newest struct{ atomic.Int64 }
 
-// follow receives frames until the session or ctx ends.
+// follow receives frames until the session ends or ctx is done.
 func (n *newest) follow(ctx context.Context, s *moqt.Session) error {
 	sub, err := s.Subscribe(ctx, frames, moqt.SubscribeOptions{})
 	if err != nil {

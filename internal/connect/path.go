@@ -13,14 +13,15 @@ import (
 const PathUsage = "network path to the relay, [NAME=]ADDRESS or [NAME=]INTERFACE of this machine; " +
 	"repeat it to use several at once (moqt:// only)"
 
-// ParsePath parses a path: [NAME=]ADDRESS or [NAME=]INTERFACE. The name defaults to the rest.
+// ParsePath parses a path: [NAME=]ADDRESS or [NAME=]INTERFACE. The name defaults to the address or
+// interface.
 func ParsePath(text string) (p moqt.Path, err error) {
 	name, where, named := strings.Cut(text, "=")
 	if !named {
 		where = name
 	}
 	if name == "" || where == "" || len(name) > multipath.MaxName {
-		return p, fmt.Errorf("path %q: want NAME=ADDRESS or NAME=INTERFACE, the name of at most %d bytes", text,
+		return p, fmt.Errorf("path %q: want NAME=ADDRESS or NAME=INTERFACE, with a name of at most %d bytes", text,
 			multipath.MaxName)
 	}
 	p.Name = name

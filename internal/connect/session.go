@@ -20,8 +20,8 @@ const Root = "holocast"
 const ReceiptsPrefix = "receipts/"
 
 // ReplayProperty is the track property that marks a replayed recording, with value 1. Its type is
-// even, so it holds a number, and outside the mandatory range, so peers may ignore it and relays
-// forward it.
+// even, so its value is a number, and it is outside the mandatory range, so peers may ignore it and
+// relays forward it.
 const ReplayProperty = 0x6863_7270
 
 // TrackName returns the full name of a track in a catalog; ns is the namespace of the catalog's own
@@ -56,8 +56,8 @@ func (e *NoSessionError) Unwrap() error { return e.Err }
 const rendezvous = 20 * time.Second
 
 // Subscribe subscribes to a track from its largest object on and fetches the current group; see
-// moqt.Subscription.Joined. timeout is the object delivery timeout, 0 to use the publisher's. If
-// wait is set it retries until a publisher appears.
+// moqt.Subscription.Joined. timeout is the object delivery timeout; 0 means the publisher's. If
+// wait is set, Subscribe retries until a publisher appears.
 func Subscribe(
 	ctx context.Context,
 	s *moqt.Session,

@@ -10,8 +10,7 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// TestTargetToken checks where the token comes from, and that the address in logs does not contain
-// it.
+// TestTargetToken checks where the token comes from, and that logged addresses do not contain it.
 func TestTargetToken(t *testing.T) {
 	dir := t.TempDir()
 	file, empty := filepath.Join(dir, "token"), filepath.Join(dir, "empty")
@@ -61,8 +60,8 @@ func TestTargetToken(t *testing.T) {
 	}
 }
 
-// TestRefusedForGood checks that a denied access is final, unless the token comes from a file,
-// which may change.
+// TestRefusedForGood checks that denied access is final unless the token comes from a file, which
+// may change.
 func TestRefusedForGood(t *testing.T) {
 	t.Setenv(TokenVariable, "")
 	for name, c := range map[string]struct {
@@ -84,8 +83,8 @@ func TestRefusedForGood(t *testing.T) {
 	}
 }
 
-// TestRenewed checks that after a denied access the next attempt uses only the token that Renew
-// returns then.
+// TestRenewed checks that denied access is final if Renew still returns the refused token, and not if
+// it returns another.
 func TestRenewed(t *testing.T) {
 	t.Setenv(TokenVariable, "")
 	expired := &moqt.SessionError{Code: wire.ExpiredAuthToken, Remote: true}

@@ -72,7 +72,8 @@ func ParseHash(s string) (h [sha256.Size]byte, err error) {
 	return [sha256.Size]byte(b), nil
 }
 
-// Pinned accepts only the certificate with the given hash, while it is valid.
+// Pinned returns a client configuration that accepts only the certificate with the given hash, and
+// only while it is valid.
 func Pinned(hash [sha256.Size]byte) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,

@@ -39,19 +39,20 @@ var hdr = map[string]string{"smpte2084": "HDR (PQ)", "arib-std-b67": "HDR (HLG)"
 // unlikeSDR lists the transfer functions whose pictures look wrong when shown as BT.709.
 var unlikeSDR = []string{"smpte2084", "arib-std-b67", "linear", "log100", "log316", "smpte428"}
 
-// sdrWhite is the luminance shown as white when HDR is converted, cd/m²: zscale's default.
+// sdrWhite is the luminance in cd/m² that becomes white when HDR is converted. It is zscale's
+// default.
 const sdrWhite = 100
 
 // conversion converts an input's pictures to a colour space that viewers support.
 type conversion struct {
 	to     catalog.Color
 	scale  string // arguments of FFmpeg's filter scale
-	filter string // of FFmpeg, after scale; "" for none
+	filter string // FFmpeg filters after scale; "" for none
 	note   string // for the user
 }
 
 // convert determines the colour space to publish. Viewers support BT.709 and BT.601; other colour
-// spaces are converted to BT.709. to, unless nil, is the colour space already published.
+// spaces are converted to BT.709. to is the colour space already published, or nil.
 func convert(ctx context.Context, s *ffmpeg.Video, to *catalog.Color) (c conversion, err error) {
 	matrix, transfer, primaries := s.ColorSpace, s.ColorTransfer, s.ColorPrimaries
 	rgb := strings.Contains(s.PixelFormat, "rgb") || strings.Contains(s.PixelFormat, "bgr") ||

@@ -176,7 +176,7 @@ func TestHDR(t *testing.T) {
 	}
 }
 
-// psnr returns the peak signal-to-noise ratio of samples, dB; 0 if their number differs.
+// psnr returns the peak signal-to-noise ratio of samples in dB, or 0 if their numbers differ.
 func psnr(a, b []byte) float64 {
 	if len(a) != len(b) {
 		return 0

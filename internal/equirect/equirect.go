@@ -29,7 +29,8 @@ const StereoAuto = "auto"
 // Options configures Open.
 type Options struct {
 	Stereo string // StereoAuto, spherical.Mono, TopBottom or SideBySide; "" is auto
-	// Width and Height scale one eye's picture, pixels; 0 keeps the input's size.
+	// Width and Height are the size in pixels to which one eye's picture is scaled; 0 keeps the
+	// input's.
 	Width, Height int
 }
 
@@ -47,8 +48,8 @@ type Video struct {
 	Notes []string
 
 	opts       Options
-	layout     string // of the input: spherical.Mono, TopBottom or SideBySide
-	rightFirst bool   // the right eye is above or on the left instead
+	layout     string // layout of the input: spherical.Mono, TopBottom or SideBySide
+	rightFirst bool   // the right eye is above or on the left
 	colors     conversion
 	sound      bool // published
 	ambisonics spherical.Ambisonics
@@ -74,8 +75,8 @@ func Open(ctx context.Context, input string, opts Options) (*Video, error) {
 // Endless reports whether the input is live, or comes over HTTP without a known end.
 func (v *Video) Endless() bool { return v.endless }
 
-// Reopen probes an input again before another Start: its size, colours and sound may have changed.
-// Pictures keep the published size and colours. It returns notes for the user.
+// Reopen probes an input again before another Start, because its size, colours and sound may have
+// changed. The published size and colours stay the same. Reopen returns notes for the user.
 func (v *Video) Reopen(ctx context.Context) ([]string, error) {
 	now := &Video{Input: v.Input, opts: v.opts}
 	if err := now.open(ctx, &v.Sphere.Color); err != nil {
@@ -96,7 +97,7 @@ func (v *Video) Reopen(ctx context.Context) ([]string, error) {
 	return now.Notes, nil
 }
 
-// open probes the input. to, unless nil, is the colour space already published.
+// open probes the input. to is the colour space already published, or nil.
 func (v *Video) open(ctx context.Context, to *catalog.Color) error {
 	var meta spherical.Metadata
 	var err error
@@ -343,7 +344,7 @@ type Reader struct {
 // audioBitrate is the bit rate of encoded sound, in bits per second.
 const audioBitrate = "128k"
 
-// Start starts decoding, at the beginning of a file or at the live position.
+// Start starts decoding from the beginning of a file or from the live position.
 func (v *Video) Start(ctx context.Context) (*Reader, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	args := slices.Clone(v.Input.Args())
@@ -352,7 +353,7 @@ func (v *Video) Start(ctx context.Context) (*Reader, error) {
 	if v.Input.Live() {
 		filter = fmt.Sprintf("fps=%d/%d", v.FPSNum, v.FPSDen)
 	}
-	// Even an input of this size is scaled: its size may change.
+	// Scale even an input of this size, because its size may change.
 	w, h := v.frameSize()
 	filter += fmt.Sprintf(",scale=%d:%d:flags=area%s,setsar=1", w, h, v.colors.scale)
 	if v.colors.filter != "" {
@@ -436,13 +437,13 @@ type Audio struct {
 	next   func() (loc.Packet, error)
 }
 
-// Next returns the next packet, io.EOF at the end.
+// Next returns the next packet, or io.EOF at the end.
 func (a *Audio) Next() (loc.Packet, error) { return a.next() }
 
 // HasAudio reports whether the input has sound.
 func (r *Reader) HasAudio() bool { return r.audio != nil }
 
-// Audio starts reading the sound. Do not call it without sound.
+// Audio starts reading the sound. Call it only if HasAudio returns true.
 func (r *Reader) Audio() (*Audio, error) {
 	if r.v.aac {
 		a, format, err := loc.NewAACReader(r.audio)

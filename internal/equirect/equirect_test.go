@@ -18,7 +18,7 @@ import (
 	"holocast/internal/spherical"
 )
 
-// film creates a second of video, 10 pictures, using FFmpeg with additional arguments.
+// film creates one second of video with 10 pictures, using FFmpeg with additional arguments.
 func film(t *testing.T, name, size string, args ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
@@ -213,7 +213,7 @@ func TestMatroska(t *testing.T) {
 	}
 }
 
-// TestMatroskaTag reads V1 as the RFC stores it in Matroska.
+// TestMatroskaTag reads Spherical Video V1 metadata from the Matroska tag that the RFC specifies.
 func TestMatroskaTag(t *testing.T) {
 	v, err := Open(t.Context(), film(t, "a.mkv", "128x96", "-metadata:s:v:0", "SPHERICAL-VIDEO=<rdf:SphericalVideo>"+
 		"<GSpherical:Spherical>true</GSpherical:Spherical><GSpherical:StereoMode>top-bottom</GSpherical:StereoMode>"+
@@ -226,7 +226,7 @@ func TestMatroskaTag(t *testing.T) {
 	}
 }
 
-// TestPlaysWhatPlays opens films with a part that cannot be played, such as undecodable sound.
+// TestPlaysWhatPlays checks that films play even if a part of them, such as undecodable sound, cannot.
 func TestPlaysWhatPlays(t *testing.T) {
 	sound := []string{"-f", "lavfi", "-i", "sine=duration=1"}
 	cover := func(t *testing.T) string {
@@ -315,7 +315,8 @@ func unknownSound(t *testing.T, path string) string {
 	return path
 }
 
-// TestRotated plays films that a phone or camera rotated by the track's matrix (tkhd).
+// TestRotated checks that films rotated by the track's matrix (tkhd), as by a phone or camera, play as
+// in FFmpeg.
 func TestRotated(t *testing.T) {
 	for _, tt := range []struct {
 		degrees int
@@ -449,7 +450,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestTruncatedPlays plays a file truncated after its index.
+// TestTruncatedPlays checks that a file truncated after its index plays up to there.
 func TestTruncatedPlays(t *testing.T) {
 	path := film(t, "a.mp4", "128x64", "-movflags", "+faststart")
 	info, err := os.Stat(path)

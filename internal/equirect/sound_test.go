@@ -18,7 +18,7 @@ import (
 // leftOnly is sound from the left, as first-order ambisonics: W, Y, Z, X.
 const leftOnly = "aevalsrc='0.4*sin(2*PI*440*t)|0.4*sin(2*PI*440*t)|0|0:c=4.0:d=1'"
 
-// TestAmbisonics checks that a source at the left is heard at the left.
+// TestAmbisonics checks that a source on the left is heard on the left.
 func TestAmbisonics(t *testing.T) {
 	for _, tt := range []struct {
 		name string

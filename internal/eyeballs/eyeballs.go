@@ -13,10 +13,11 @@ import (
 )
 
 const (
-	// attemptDelay is the Connection Attempt Delay (RFC 8305 §5): an address that has not answered
-	// by then gets a competitor.
+	// attemptDelay is the Connection Attempt Delay (RFC 8305 §5): how long to wait for an address
+	// before also trying the next.
 	attemptDelay = 250 * time.Millisecond
-	// resolutionDelay is the Resolution Delay (§3): how long IPv4 addresses wait for IPv6 ones.
+	// resolutionDelay is the Resolution Delay (§3): how long IPv4 addresses wait for IPv6
+	// addresses.
 	resolutionDelay = 50 * time.Millisecond
 )
 
@@ -38,7 +39,7 @@ func (e Errors) Unwrap() []error { return e }
 // Dial resolves the host of address ("host:port") and returns the first connection that dial opens.
 // IPv6 and IPv4 addresses take turns; each attempt starts attemptDelay after the previous one, or
 // when that fails. The contexts of losing attempts are cancelled, and discard closes their
-// connections. Errors are a *net.DNSError, the only attempt's error, or Errors.
+// connections. The error is a *net.DNSError, the only attempt's error, or Errors.
 func Dial[C any](
 	ctx context.Context, address string, dial func(context.Context, netip.AddrPort) (C, error), discard func(C),
 ) (conn C, err error) {
@@ -109,11 +110,11 @@ type race[C any] struct {
 	answers  chan answer
 	outcomes chan outcome[C]
 
-	waiting  [2]bool         // for an answer of the name server
+	waiting  [2]bool         // waiting for the name server's answer
 	untried  [2][]netip.Addr // addresses
 	next     family
 	running  int
-	pause    <-chan time.Time // ends when the next attempt may start; nil = now
+	pause    <-chan time.Time // ends when the next attempt may start; nil if it may start now
 	failures Errors
 	unnamed  []error // of the name server
 }
@@ -197,13 +198,13 @@ func (r *race[C]) attempt(ctx context.Context) {
 	}()
 }
 
-// failure returns the reason of a failed race.
+// failure returns the reason for a failed race.
 func (r *race[C]) failure() error {
 	switch len(r.failures) {
 	case 0:
 		for _, err := range r.unnamed {
 			if e := (*net.DNSError)(nil); !errors.As(err, &e) || !e.IsNotFound {
-				return err // more telling than a family without addresses
+				return err // says more than that a family has no addresses
 			}
 		}
 		if len(r.unnamed) > 0 {

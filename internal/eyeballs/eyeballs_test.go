@@ -19,7 +19,7 @@ type name struct {
 	after     time.Duration // the answer arrives; negative = never
 }
 
-// peer is an address that answers after the given time; negative = never.
+// peer is an address that answers after the given time, or never if that is negative.
 type peer struct {
 	after time.Duration
 	err   error
@@ -30,7 +30,7 @@ var (
 	errUnreachable = errors.New("unreachable")
 )
 
-// TestDial races addresses in fake time.
+// TestDial checks, in fake time, which addresses Dial tries and when.
 func TestDial(t *testing.T) {
 	const never = -1
 	const ms = time.Millisecond

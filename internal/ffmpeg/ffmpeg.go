@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// ErrAbsent reports that FFmpeg is not installed.
+// ErrAbsent is returned if FFmpeg is not installed.
 var ErrAbsent = errors.New("FFmpeg is not installed (Debian: apt install ffmpeg)")
 
 // Find returns the path of ffmpeg or ffprobe.
@@ -30,7 +30,7 @@ func Find(program string) (string, error) {
 	return path, nil
 }
 
-// CodecError reports that this FFmpeg lacks a decoder or encoder.
+// CodecError means that this FFmpeg lacks a decoder or encoder.
 type CodecError struct {
 	Codec  string
 	Encode bool
@@ -43,7 +43,7 @@ func (e *CodecError) Error() string {
 	return fmt.Sprintf("this FFmpeg cannot decode %s (ffmpeg -decoders lists its decoders)", e.Codec)
 }
 
-// ErrNoIndex reports an MP4 file truncated before its index.
+// ErrNoIndex is returned for an MP4 file truncated before its index.
 var ErrNoIndex = errors.New("truncated MP4: it has no moov box and cannot be played")
 
 // Process is a running ffmpeg.
@@ -54,7 +54,8 @@ type Process struct {
 	err    error
 }
 
-// Pipe is an output of ffmpeg. In its arguments, the first is pipe:3, the second pipe:4 and so on.
+// Pipe is an output of ffmpeg. In ffmpeg's arguments, the first is pipe:3, the second pipe:4 and so
+// on.
 type Pipe = *os.File
 
 // Start runs ffmpeg, with stdin unless it is nil, and returns the given number of output pipes.
@@ -102,8 +103,8 @@ func Start(ctx context.Context, pipes int, stdin io.Reader, args ...string) (*Pr
 	return p, ours, nil
 }
 
-// supervise runs a program until it ends and reports its start. On Linux, the program dies with
-// this process, even if that is killed.
+// supervise runs a program until it ends and reports when it has started. On Linux, the program
+// dies with this process, even if this process is killed.
 func supervise(cmd *exec.Cmd, started chan<- error) error {
 	// Linux sends the signal when the thread that started the program ends.
 	runtime.LockOSThread()

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestDiesWithParent kills a process that runs ffmpeg. Both hold the write end of a pipe.
+// TestDiesWithParent kills a process that runs ffmpeg, which must then end too. Both hold the write
+// end of a pipe, so the pipe ends when both have ended.
 func TestDiesWithParent(t *testing.T) {
 	if _, err := Find("ffmpeg"); err != nil {
 		t.Skip("ffmpeg is not installed")

@@ -74,7 +74,7 @@ func ParseInput(s string) (Input, error) {
 	return Input{name: s, file: path, args: args}, nil
 }
 
-// image lists the extensions of pictures whose names FFmpeg takes for patterns of a sequence.
+// image lists the extensions of image files, whose names FFmpeg takes for patterns of a sequence.
 var image = map[string]bool{
 	".jpg": true, ".jpeg": true, ".png": true, ".tif": true, ".tiff": true, ".bmp": true, ".webp": true,
 	".exr": true, ".jp2": true, ".tga": true, ".dng": true,
@@ -82,7 +82,7 @@ var image = map[string]bool{
 
 func (i Input) String() string { return i.name }
 
-// File returns the path of a file, otherwise "".
+// File returns the path of a regular file, or "" for other inputs.
 func (i Input) File() string { return i.file }
 
 // Live reports whether the input delivers at its own pace.
@@ -105,7 +105,7 @@ type Audio struct {
 	Stream   int // index in the input
 	Codec    string
 	Channels int
-	Layout   string // FFmpeg's name, such as stereo; "" if unknown
+	Layout   string // FFmpeg's name for the channel layout, such as stereo; "" if unknown
 }
 
 // Video is an input's first video stream, other than cover art.
@@ -132,7 +132,7 @@ type Video struct {
 // FPS returns the frame rate.
 func (v *Video) FPS() float64 { return float64(v.FPSNum) / float64(v.FPSDen) }
 
-// ErrNoVideo reports an input without a video stream.
+// ErrNoVideo is returned for an input without a video stream.
 var ErrNoVideo = errors.New("it has no video stream")
 
 // Probe describes an input, using ffprobe.
@@ -155,7 +155,7 @@ func Probe(ctx context.Context, in Input) (Info, error) {
 	return info, err
 }
 
-// maxCLL returns the light level in the first picture's metadata, 0 if it has none.
+// maxCLL returns the light level in the first picture's metadata, or 0 if it has none.
 func maxCLL(ctx context.Context, path string, in Input) int {
 	out, err := probe(ctx, path, in, "-select_streams", "v:0", "-show_frames", "-read_intervals", "%+#1")
 	var doc struct {
@@ -280,7 +280,7 @@ func parseProbe(b []byte, decodes func(codec string) bool) (Info, error) {
 	return info, nil
 }
 
-// tags are a stream's or file's tags, by name in any case.
+// tags are the tags of a stream or file. Their names are case-insensitive.
 type tags map[string]string
 
 func (t tags) get(name string) string {
@@ -321,7 +321,7 @@ func (v *Video) apply(d *sideData) {
 	}
 }
 
-// known returns "" for FFmpeg's names of unknown values.
+// known returns s, or "" if s is FFmpeg's name for an unknown value.
 func known(s string) string {
 	if s == "unknown" || s == "unspecified" || s == "reserved" {
 		return ""

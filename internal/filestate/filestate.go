@@ -3,8 +3,8 @@ package filestate
 
 import "golang.org/x/sys/unix"
 
-// State is one state of a file. States before and after a change differ, even if size and
-// modification time stay the same: if the file was replaced, or its permissions changed. The zero
+// State identifies a state of a file. It differs before and after a change, even one that keeps
+// size and modification time, such as replacing the file or changing its permissions. The zero
 // State is that of a missing file.
 type State struct {
 	device, inode     uint64
@@ -12,7 +12,7 @@ type State struct {
 	modified, changed unix.Timespec // mtime and ctime of inode(7)
 }
 
-// Of returns the state of a file; for a symbolic link, of its target.
+// Of returns the state of a file. It follows symbolic links.
 func Of(path string) State {
 	var s unix.Stat_t
 	if unix.Stat(path, &s) != nil {

@@ -2,7 +2,7 @@
 // optionally gzipped. Columns are found by name:
 //
 //	t        seconds from the medium's start, ascending within a viewing
-//	x, y, z  gaze direction: right, up, forward; any length but 0
+//	x, y, z  gaze direction: right, up, forward; any length except 0
 //	yaw, pitch  gaze instead of x, y, z: degrees, right and up
 //	video, user identify the viewing; optional
 //
@@ -50,7 +50,7 @@ func Open(path string) ([]Trace, error) {
 	return traces, nil
 }
 
-// Read reads traces, ordered by their first line.
+// Read reads traces. It returns them in the order of their first lines.
 func Read(r io.Reader) ([]Trace, error) {
 	buffered := bufio.NewReader(r)
 	if magic, _ := buffered.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// maxIdle limits the goroutines that wait for work.
+// maxIdle limits the number of idle goroutines.
 const maxIdle = 4
 
 // Pool runs functions on goroutines like the go statement, but reuses goroutines. A new goroutine
@@ -48,10 +48,10 @@ func (p *Pool) work(f func()) {
 	}
 }
 
-// Close ends idle goroutines. Busy ones end after their function.
+// Close ends idle goroutines. Busy goroutines end when their function returns.
 func (p *Pool) Close() { p.once.Do(func() { close(p.over) }) }
 
-// Wait closes the pool and waits until all functions have returned. Do not call Go meanwhile.
+// Wait closes the pool and waits until all functions have returned. Do not call Go while it waits.
 func (p *Pool) Wait() {
 	p.Close()
 	p.wg.Wait()

@@ -10,8 +10,8 @@ import (
 	"weak"
 )
 
-// TestPool checks that all functions run, concurrently if they wait for each other, and that Wait
-// leaves no goroutine.
+// TestPool checks that all functions run, even if they wait for each other, and that Wait leaves no
+// goroutine.
 func TestPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // fails if a goroutine is left
 		p := New()
@@ -82,7 +82,7 @@ func TestIdleReleasesMemory(t *testing.T) {
 	}
 }
 
-// deep needs a stack of some kilobytes.
+// deep needs a stack of several kilobytes.
 func deep(n int) (sum byte) {
 	var b [512]byte
 	if n > 0 {

@@ -167,7 +167,8 @@ func topLevel(id uint32) bool {
 	return false
 }
 
-// element is an element of the file: its header begins at start, its content spans data to end.
+// element is an element of the file. Its header begins at start, and its content extends from data
+// to end.
 type element struct {
 	id               uint32
 	start, data, end int64
@@ -216,7 +217,7 @@ func (f *file) header(offset, limit int64) (element, error) {
 	}
 	e.data = offset + int64(n+m)
 	switch {
-	// Size 0 is a Segment or Cluster that its recorder has not closed.
+	// A Segment or Cluster of size 0 was not closed by its recorder.
 	case unknown, size == 0 && (e.id == idSegment || e.id == idCluster):
 		e.unknown, e.end = true, limit
 	case size > uint64(math.MaxInt64-e.data):

@@ -317,7 +317,7 @@ func (f *file) tag(h *header, e element) error {
 		}); err != nil {
 			return err
 		}
-		if _, ok := h.tags[name]; !ok { // the first tag of a name counts, as in libk4arecord
+		if _, ok := h.tags[name]; !ok { // the first tag with a name counts, as in libk4arecord
 			h.tags[name] = t
 		}
 	}
@@ -374,7 +374,7 @@ func (f *file) cues(h *header, e element) error {
 	})
 }
 
-// nanoseconds converts a timestamp in ticks; false on overflow.
+// nanoseconds converts a timestamp from ticks. It returns false on overflow.
 func (h *header) nanoseconds(tick uint64) (int64, bool) {
 	if tick > uint64(math.MaxInt64/4/h.scale) {
 		return 0, false
@@ -382,7 +382,7 @@ func (h *header) nanoseconds(tick uint64) (int64, bool) {
 	return int64(tick) * h.scale, true
 }
 
-// find returns the track whose UID is in a tag, or the track with a name.
+// find returns the track whose UID the tag tagName contains, or else the track with the given name.
 func (h *header) find(name, tagName string) *track {
 	uid, err := strconv.ParseUint(h.tags[tagName].value, 10, 64)
 	var named *track
@@ -421,7 +421,8 @@ func (t *track) fourCC() (string, error) {
 	return string(t.private[16:20]), nil
 }
 
-// config interprets the header; tracks are COLOR, DEPTH, IR and IMU, nil if missing.
+// config interprets the header. It also returns the tracks COLOR, DEPTH, IR and IMU, which are nil
+// if missing.
 func (h *header) config(f *file) (c Config, tracks [trackCount]*track, littleEndian bool, err error) {
 	fail := func(err error) (Config, [trackCount]*track, bool, error) {
 		return Config{}, tracks, false, err
@@ -536,7 +537,7 @@ func (h *header) config(f *file) (c Config, tracks [trackCount]*track, littleEnd
 	return c, tracks, littleEndian, nil
 }
 
-// durationTag parses a tag in nanoseconds; 0 if missing.
+// durationTag parses a tag in nanoseconds. It returns 0 if the tag is missing.
 func (h *header) durationTag(name string) (time.Duration, error) {
 	t, ok := h.tags[name]
 	if !ok {

@@ -32,7 +32,7 @@ type Config struct {
 	// DepthDelay is the delay of depth captures after colour.
 	DepthDelay time.Duration
 	Serial     string
-	// Calibration is the factory document, for camera.Parse; nil if missing.
+	// Calibration is the factory document, for camera.Parse. It is nil if missing.
 	Calibration []byte
 }
 
@@ -46,7 +46,7 @@ type Capture struct {
 	ColorTime time.Duration
 	Depth     []uint16 // width×height of the depth mode, millimetres, 0 = no reading
 	DepthTime time.Duration
-	IR        []uint16 // width×height of the depth mode, active brightness
+	IR        []uint16 // width×height of the depth mode, active infrared brightness
 	IRTime    time.Duration
 	// IMU holds the samples recorded since the previous capture.
 	IMU []IMUSample
@@ -76,7 +76,7 @@ type IMUSample struct {
 
 // DamageError reports where a recording is damaged.
 type DamageError struct {
-	Offset  int64  // of the element in the file, bytes
+	Offset  int64  // offset of the element in the file, in bytes
 	Element string // name in Matroska
 	Err     error
 }

@@ -184,7 +184,7 @@ func TestRoundTrip(t *testing.T) {
 					t.Fatal(err)
 				}
 				if config.IMU {
-					// IMU samples precede every capture but perhaps the first.
+					// IMU samples precede every capture except perhaps the first.
 					for i := range got {
 						if pass == 0 && i > 0 && len(got[i].IMU) == 0 {
 							t.Fatalf("capture %d has no IMU sample", i)
@@ -435,7 +435,8 @@ func TestRemuxed(t *testing.T) {
 	}
 }
 
-// oneTag returns a recording with the contents of all its Tag elements in one.
+// oneTag returns a recording with a single Tag element that has the contents of all its Tag
+// elements.
 func oneTag(t *testing.T, r *Reader, file []byte, targetsLast bool) []byte {
 	t.Helper()
 	start := bytes.LastIndex(file, []byte{0x12, 0x54, 0xC3, 0x67}) // SeekHead has the first

@@ -34,7 +34,7 @@ type block struct {
 // length.
 type Reader struct {
 	Config Config
-	// Duration is the recording's length, 0 if the recorder did not close it.
+	// Duration is the recording's length, or 0 if the recorder did not close it.
 	Duration time.Duration
 
 	closer io.Closer
@@ -44,7 +44,7 @@ type Reader struct {
 	numbers      [trackCount]uint64 // 0 = missing track
 	littleEndian bool
 	delay        [trackIMU]int64 // added to block times to align tracks
-	imageSize    [trackIMU]int64 // bytes of an uncompressed image, 0 = variable
+	imageSize    [trackIMU]int64 // size in bytes of an uncompressed image; 0 = variable
 
 	// Read position: the next child of cluster, or of Segment.
 	at          int64
@@ -132,9 +132,8 @@ func (r *Reader) moveTo(offset, skipBefore int64) {
 	r.imu = r.imu[:0]
 }
 
-// SeekTo continues with the first capture not earlier than t, which counts from the recording's
-// start. It uses the recording's Cues or, in a truncated recording without Cues, scans the
-// clusters.
+// SeekTo continues with the first capture at or after t, measured from the recording's start. It
+// uses the recording's Cues or, in a truncated recording without Cues, scans the clusters.
 func (r *Reader) SeekTo(t time.Duration) error {
 	if t <= 0 {
 		r.moveTo(r.header.firstCluster, math.MinInt64)
@@ -164,7 +163,7 @@ func (r *Reader) SeekTo(t time.Duration) error {
 	return nil
 }
 
-// scan builds the index from cluster headers, up to the first damaged one.
+// scan builds the index from cluster headers, up to the first damaged header.
 func (r *Reader) scan() {
 	const gap = int64(500 * time.Millisecond)
 	r.scanned, r.header.index = true, nil
@@ -287,7 +286,7 @@ func (r *Reader) Next(c *Capture) error {
 	return nil
 }
 
-// heads returns the earliest time of the tracks' next blocks, MaxInt64 if there are none, and
+// heads returns the earliest time of the tracks' next blocks, or MaxInt64 if there are none, and
 // whether some track has none.
 func (r *Reader) heads() (start int64, missing bool) {
 	start = math.MaxInt64
@@ -415,8 +414,8 @@ func (r *Reader) enterCluster() error {
 	}
 }
 
-// resync skips damage at offset: to the end of the cluster if that is plausible, else to the next
-// cluster in the index, else to the end.
+// resync skips damage at offset. It continues after the cluster if the cluster's end is plausible,
+// else with the next cluster in the index, else at the end of the file.
 func (r *Reader) resync(offset int64) {
 	next := r.header.segment.end
 	if r.cluster.id != 0 && !r.cluster.unknown && r.cluster.end <= r.header.segment.end {
@@ -432,7 +431,7 @@ func (r *Reader) resync(offset int64) {
 	r.at, r.cluster = next, element{}
 }
 
-// maxColor bounds a compressed image. It exceeds the largest uncompressed one.
+// maxColor bounds a compressed image in bytes. It exceeds the largest uncompressed image.
 const maxColor = 64 << 20
 
 // block queues a block, or its IMU samples, if its track is known.
@@ -455,7 +454,7 @@ func (r *Reader) block(e element) (bool, error) {
 	at := e.data + int64(n+3)
 	if i == trackIMU {
 		if lacing != 0 && len(b) > n+3 {
-			// Samples have a fixed size, so their number gives their position for every kind of
+			// Samples have a fixed size, so their number gives their position with every kind of
 			// lacing.
 			at = e.end - imuSize*(int64(b[n+3])+1)
 		}

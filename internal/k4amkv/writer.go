@@ -23,7 +23,7 @@ const (
 	// clusterLength bounds the time between a cluster's blocks, whose times are int16 ticks
 	// relative to the cluster's.
 	clusterLength = 32 * time.Millisecond
-	// hold limits the buffering of blocks, which are sorted with blocks of other tracks.
+	// hold limits how long blocks are buffered to be sorted with blocks of other tracks.
 	hold = 500 * time.Millisecond
 	// cueGap is the minimum time between index entries.
 	cueGap = time.Second
@@ -46,7 +46,7 @@ type Writer struct {
 
 	pending []pendingBlock
 	newest  int64 // latest device time seen, ns
-	flushed int64 // device time up to which all is written, ns
+	flushed int64 // device time up to which everything is written, ns
 
 	offset     int64 // end of the last complete cluster
 	segment    int64 // offset of Segment's content
@@ -141,8 +141,8 @@ func (w *Writer) configure() error {
 }
 
 // WriteCapture records copies of c's images and IMU samples. Captures may be slightly out of order,
-// but one more than half a second older than the newest is an error. After a disk error every call
-// returns that error; Close then reports the file's contents.
+// but a capture more than half a second older than the newest is an error. After a disk error every
+// call returns that error; Close then reports what the file contains.
 func (w *Writer) WriteCapture(c *Capture) error {
 	if w.err != nil {
 		return w.err

@@ -38,7 +38,7 @@ const (
 )
 
 // AppendProbe appends a request that distinguishes the versions: an AzureKinect client answers with
-// a Configuration, a KinectV2 client does not answer.
+// a Configuration, and a KinectV2 client does not answer.
 func AppendProbe(dst []byte) []byte { return append(dst, requestConfiguration) }
 
 // AppendFrameRequest appends the request for the newest frame of a client.
@@ -54,11 +54,11 @@ func AppendCalibrationRequest(dst []byte) []byte { return append(dst, requestCal
 
 // Settings are sent to a client when it connects.
 type Settings struct {
-	// Min and Max bound the points sent by a client with a pose, metres.
+	// Min and Max bound the points sent by a client with a pose, in metres.
 	Min, Max [3]float32
-	// Markers are the markers whose pose is the studio's origin.
+	// Markers are the IDs of the markers that define the studio's origin.
 	Markers []int32
-	// Compression is zstd's level; 0 is none.
+	// Compression is zstd's level; 0 means uncompressed.
 	Compression int32
 }
 
@@ -121,8 +121,8 @@ const (
 	configurationSize = 42
 )
 
-// Message is a client's message. At most one of Cloud, Calibration and Configuration is set; none
-// for messages not used here.
+// Message is a client's message. At most one of Cloud, Calibration and Configuration is set. None
+// is set for messages that this package ignores.
 type Message struct {
 	// Cloud is a frame. The next call of Next overwrites its slices. A client with a pose sends
 	// points in studio space.
@@ -137,12 +137,12 @@ type Calibration struct {
 	Pose   camera.Transform
 }
 
-// Known reports whether the client has a pose. Without one it reports the identity.
+// Known reports whether the client has a pose. A client without a pose reports the identity.
 func (c *Calibration) Known() bool { return c.Pose != camera.Identity }
 
 // Configuration describes an Azure Kinect client.
 type Configuration struct {
-	Serial, Name string // of the camera; Name is set by the user
+	Serial, Name string // of the camera; the user sets Name
 	Index        int    // assigned by the server
 }
 
@@ -152,11 +152,11 @@ const (
 	smallSize = 1 << 20
 )
 
-// maxBodies is the maximum size of skeletons after the points, bytes: six of 25 joints, 28 bytes
-// each.
+// maxBodies is the maximum size in bytes of the skeletons after the points: six skeletons of 25
+// joints, 28 bytes per joint.
 const maxBodies = 4 + 6*(5+25*28)
 
-// maxFrame is the maximum size of an uncompressed frame, bytes.
+// maxFrame is the maximum size of an uncompressed frame in bytes.
 const maxFrame = 4 + bytesPerPoint*MaxPoints + maxBodies
 
 // Messages reads the messages of a client.
@@ -281,7 +281,7 @@ func parseConfiguration(b []byte) *Configuration {
 	return &Configuration{Serial: text(b[6:19]), Name: text(b[19:39]), Index: int(b[39])}
 }
 
-// frame reads a frame into m.cloud; false without an error if the client has none.
+// frame reads a frame into m.cloud. It returns false and no error if the client has none.
 func (m *Messages) frame(kind byte) (bool, error) {
 	b, err := m.read(4)
 	if err != nil {
@@ -333,8 +333,8 @@ func (m *Messages) decompress(b []byte) ([]byte, error) {
 	}
 }
 
-// points reads int32 n, then per point red green blue and x y z as int16. Skeletons follow and are
-// ignored.
+// points reads the number of points as int32, then red green blue and x y z (int16) of each point.
+// It ignores the skeletons that follow.
 func (m *Messages) points(b []byte) error {
 	if len(b) < 4 {
 		return protocolError("a frame has %d bytes, want at least 4", len(b))

@@ -22,7 +22,7 @@ const (
 // colour image.
 const MaxPoints = catalog.MaxPoints
 
-// bytesPerPoint: x y z as int16 in millimetres, and red green blue.
+// bytesPerPoint is the size of x y z as int16 in millimetres, and red green blue.
 const bytesPerPoint = 9
 
 // ProtocolError reports a violation of the protocol by the peer.

@@ -32,9 +32,9 @@ type Answers struct {
 // NewAnswers reads answers from r.
 func NewAnswers(r io.Reader) *Answers { return &Answers{r: r} }
 
-// Next reads an answer into p, reusing its slices; nil discards it. It returns the number of
-// points, io.EOF if the connection ended between answers, and a *ProtocolError for an invalid
-// number of points.
+// Next reads an answer into p, reusing its slices. If p is nil, it discards the answer. It returns
+// the number of points, io.EOF if the connection ended between answers, and a *ProtocolError for an
+// invalid number of points.
 func (a *Answers) Next(p *pointcloud.Points) (points int, err error) {
 	var head [4]byte
 	if _, err := io.ReadFull(a.r, head[:]); err != nil {

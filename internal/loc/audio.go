@@ -57,7 +57,7 @@ func NewOpusReader(r io.Reader) (*OpusReader, AudioFormat, error) {
 	}, nil
 }
 
-// Next returns the next packet, io.EOF at the end.
+// Next returns the next packet, or io.EOF at the end.
 func (o *OpusReader) Next() (Packet, error) {
 	b, err := o.packet()
 	if err != nil {
@@ -184,7 +184,7 @@ func NewAACReader(r io.Reader) (*AACReader, AudioFormat, error) {
 	}, nil
 }
 
-// Next returns the next frame, io.EOF at the end.
+// Next returns the next frame, or io.EOF at the end.
 func (a *AACReader) Next() (Packet, error) {
 	if p := a.first; p != nil {
 		a.first = nil
@@ -203,7 +203,7 @@ func (a *AACReader) Next() (Packet, error) {
 		header = 9
 	}
 	if n <= header {
-		return Packet{}, fmt.Errorf("loc: an ADTS frame has the invalid length %d", n)
+		return Packet{}, fmt.Errorf("loc: an ADTS frame has invalid length %d", n)
 	}
 	b := make([]byte, n-7)
 	if _, err := io.ReadFull(a.r, b); err != nil {

@@ -35,7 +35,7 @@ func (p Properties) Append(b []byte) []byte {
 	return wire.AppendKeyValues(b, kvs...)
 }
 
-// ErrNoTimestamp reports an object without a wall-clock Timestamp.
+// ErrNoTimestamp is returned for an object without a wall-clock Timestamp.
 var ErrNoTimestamp = errors.New("loc: the object has no timestamp in UNIX time")
 
 // maxTimestamp is the end of the year 9999.
@@ -67,7 +67,7 @@ func Parse(b wire.Properties) (p Properties, err error) {
 // and one picture parameter set, both without start code or length.
 func AVCConfig(sps, pps []byte) ([]byte, error) {
 	if len(sps) < 4 || sps[0]&0x1f != 7 || len(pps) == 0 || pps[0]&0x1f != 8 || len(sps) > 0xffff || len(pps) > 0xffff {
-		return nil, errors.New("loc: not a sequence and a picture parameter set of H.264")
+		return nil, errors.New("loc: not an H.264 sequence and picture parameter set")
 	}
 	b := []byte{1, sps[1], sps[2], sps[3], 0xff, 0xe1}
 	b = append(binary.BigEndian.AppendUint16(b, uint16(len(sps))), sps...)
@@ -86,7 +86,7 @@ func ParameterSets(avcC []byte) (sets [][]byte, err error) {
 		return nil, bad
 	}
 	if avcC[4]&3 != 3 {
-		return nil, fmt.Errorf("loc: avcC has NAL lengths of %d bytes, only 4 bytes are supported", avcC[4]&3+1)
+		return nil, fmt.Errorf("loc: avcC has NAL lengths of %d bytes; only 4 bytes are supported", avcC[4]&3+1)
 	}
 	b := avcC[5:]
 	for _, mask := range []byte{0x1f, 0xff} {
@@ -112,7 +112,7 @@ func ParameterSets(avcC []byte) (sets [][]byte, err error) {
 // AVCCodec returns the codec string of avcC (RFC 6381), such as avc1.42c01e.
 func AVCCodec(avcC []byte) (string, error) {
 	if len(avcC) < 4 || avcC[0] != 1 {
-		return "", errors.New("loc: avcC is truncated or not of version 1")
+		return "", errors.New("loc: avcC is truncated or not version 1")
 	}
 	return fmt.Sprintf("avc1.%02x%02x%02x", avcC[1], avcC[2], avcC[3]), nil
 }

@@ -1,4 +1,4 @@
-// Package logqueue keeps programs running while their log is stuck.
+// Package logqueue keeps programs running while nothing reads their log.
 package logqueue
 
 import (
@@ -23,8 +23,8 @@ type Queue struct {
 
 	mu       sync.Mutex
 	records  [][]byte
-	bytes    int           // of records and of the one being written
-	done     chan struct{} // closed when all is written; nil if nothing is queued
+	bytes    int           // bytes of records, including the one being written
+	done     chan struct{} // closed when everything is written; nil if nothing is queued
 	dropped  uint64
 	reported uint64 // part of dropped already logged
 }
@@ -32,7 +32,7 @@ type Queue struct {
 // New returns a queue for w.
 func New(w io.Writer) *Queue { return &Queue{w: w} }
 
-// Write queues a record, one line or several. It never fails.
+// Write queues a record of one or more lines. It never fails.
 func (q *Queue) Write(record []byte) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -80,7 +80,7 @@ func (q *Queue) drain() {
 	}
 }
 
-// Flush waits until all records are written, at most for limit.
+// Flush waits until all records are written, but at most for limit.
 func (q *Queue) Flush(limit time.Duration) {
 	q.mu.Lock()
 	done := q.done

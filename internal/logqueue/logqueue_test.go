@@ -23,7 +23,7 @@ func (s *stalled) Write(b []byte) (int, error) {
 }
 
 // TestStalledReader checks that writes to an unread log return, and that dropped records are
-// counted, and reported once the log has a reader again.
+// counted and, once the log has a reader again, reported.
 func TestStalledReader(t *testing.T) {
 	for name, c := range map[string]struct {
 		records, size, dropped int
@@ -75,7 +75,7 @@ type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
-// TestFailingWriter checks that records are dropped and counted when their reader has gone.
+// TestFailingWriter checks that records are dropped and counted when their reader is gone.
 func TestFailingWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(failing{})

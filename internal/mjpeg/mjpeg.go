@@ -14,8 +14,8 @@ import (
 	"unsafe"
 )
 
-// MaxPixels is the largest image accepted: a third more pixels than the largest image of an Azure
-// Kinect (4096×3072). Larger headers are rejected before any allocation.
+// MaxPixels is the maximum number of pixels in an image, a third more than in the largest image of
+// an Azure Kinect (4096×3072). Larger images are rejected before any allocation.
 const MaxPixels = 1 << 24
 
 // Slack is each plane's spare capacity in bytes, for vector loads at the last sample.
@@ -24,9 +24,9 @@ const Slack = 16
 var (
 	// ErrCorrupt is wrapped by errors for images that libjpeg-turbo cannot decode completely.
 	ErrCorrupt = errors.New("corrupt JPEG image")
-	// ErrIncomplete wraps ErrCorrupt for images that are decoded in part: correct up to the damage,
-	// grey or distorted after it. A missing end marker and stray bytes between segments leave the
-	// image complete.
+	// ErrIncomplete wraps ErrCorrupt for partly decoded images, which are correct up to the damage
+	// and grey or distorted after it. A missing end marker and stray bytes between segments leave
+	// the image complete.
 	ErrIncomplete = fmt.Errorf("%w", ErrCorrupt)
 )
 
@@ -113,8 +113,8 @@ func (d *Decoder) Header(jpeg []byte) (Header, error) {
 }
 
 // DecodeYCbCr decodes an image to its stored planes, without colour conversion. reduce is 1, 2, 4
-// or 8: the image is decoded at 1/reduce of its size, rounded up, averaging pixels. dst is
-// overwritten, also with ErrIncomplete; its buffers are reused if large enough.
+// or 8; the image is decoded at 1/reduce of its size, rounded up, by averaging pixels. dst is
+// overwritten, even on ErrIncomplete; its buffers are reused if large enough.
 func (d *Decoder) DecodeYCbCr(dst *image.YCbCr, jpeg []byte, reduce int) error {
 	if reduce != 1 && reduce != 2 && reduce != 4 && reduce != 8 {
 		return fmt.Errorf("mjpeg: reduce is %d, want 1, 2, 4 or 8", reduce)

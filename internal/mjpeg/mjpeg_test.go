@@ -99,7 +99,7 @@ func TestDecodeAgreesWithImageJPEG(t *testing.T) {
 			copy(rgba.Pix[4*i:], rgb[3*i:3*i+3])
 			rgba.Pix[4*i+3] = 255
 		}
-		if diff := meanAbs(rgba, want); diff > 4 { // libjpeg-turbo interpolates chroma, image/jpeg repeats it
+		if diff := meanAbs(rgba, want); diff > 4 { // libjpeg-turbo interpolates chroma; image/jpeg repeats it
 			t.Errorf("%v: RGB differs from image/jpeg by %.2f levels on average", size, diff)
 		}
 	}

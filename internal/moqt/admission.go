@@ -29,7 +29,7 @@ type Admission interface {
 
 type admissionKey struct{}
 
-// admission returns a connection's Admission, nil if it has none.
+// admission returns a connection's Admission, or nil if it has none.
 func admission(qc *quic.Conn) Admission {
 	if a, _ := qc.Context().Value(admissionKey{}).(*admitted); a != nil {
 		return a.Admission
@@ -98,7 +98,7 @@ const (
 	greedyWindow      = 32 << 10
 )
 
-// Admission returns the limits of the session's connection; nil without ListenConfig.Admit.
+// Admission returns the limits of the session's connection, or nil without ListenConfig.Admit.
 func (s *Session) Admission() Admission { return s.conn.admission() }
 
 // takeStream charges a stream opened by the peer. done releases the charge and may be called

@@ -20,7 +20,7 @@ func (everything) Opened(bool) time.Duration { return 0 }
 func (everything) GrowWindow(uint64) bool    { return true }
 func (everything) Close()                    {}
 
-// TestGreedyWindow checks the initial window of a greedy address.
+// TestGreedyWindow checks that a greedy address starts with a small receive window.
 func TestGreedyWindow(t *testing.T) {
 	for name, c := range map[string]struct {
 		greedy bool

@@ -11,7 +11,8 @@ import (
 const receiveDelay = 20 * time.Millisecond
 
 // Alive probes the peer with padding (§11.5.1), which every peer acknowledges. It returns true once
-// data arrives that was not already in flight, and false after limit or when the session ends.
+// data arrives that was not already in flight, and false after limit, when ctx is done or when the
+// session ends.
 func (s *Session) Alive(ctx context.Context, limit time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -40,5 +41,5 @@ func (s *Session) Alive(ctx context.Context, limit time.Duration) bool {
 			return false
 		}
 	}
-	return sleep(receiveDelay) // the data was not the peer's CONNECTION_CLOSE
+	return sleep(receiveDelay) // true unless the data was the peer's CONNECTION_CLOSE
 }

@@ -21,7 +21,7 @@ func benchSubscription(b *testing.B, scheme string) (*pair, *Subscription, *Publ
 	return p, sub, <-pubs
 }
 
-// BenchmarkFrames sends point-cloud frames, one group of 400 kB each.
+// BenchmarkFrames sends point-cloud frames, each as a 400 kB group.
 func BenchmarkFrames(b *testing.B) {
 	for _, scheme := range transports {
 		b.Run(scheme, func(b *testing.B) {
@@ -65,7 +65,7 @@ func BenchmarkFrames(b *testing.B) {
 	}
 }
 
-// BenchmarkSmallObjects sends objects of 100 bytes in one subgroup.
+// BenchmarkSmallObjects sends 100-byte objects in one subgroup.
 func BenchmarkSmallObjects(b *testing.B) {
 	for _, scheme := range transports {
 		b.Run(scheme, func(b *testing.B) {
@@ -103,8 +103,8 @@ func BenchmarkSmallObjects(b *testing.B) {
 	}
 }
 
-// BenchmarkDatagrams sends objects of 200 bytes as datagrams at full speed, and reports the
-// fraction that arrives.
+// BenchmarkDatagrams sends 200-byte objects as datagrams at full speed, and reports the fraction
+// that arrives.
 func BenchmarkDatagrams(b *testing.B) {
 	for _, scheme := range transports {
 		b.Run(scheme, func(b *testing.B) {
@@ -137,7 +137,7 @@ func BenchmarkDatagrams(b *testing.B) {
 					runtime.Gosched()
 				}
 			}
-			for done := false; !done; { // the last may be lost too
+			for done := false; !done; { // the last object may be lost too
 				_ = pub.SendDatagram(Datagram{Group: uint64(b.N), EndOfGroup: true})
 				select {
 				case n := <-arrived:

@@ -129,7 +129,7 @@ func TestPrefixMoves(t *testing.T) {
 	if to := <-moved; !to.Equal(Namespace{"a", "b", "c"}) {
 		t.Errorf("moved to %v", to)
 	}
-	// The first is already announced; the second is outside the prefix.
+	// The first namespace is already announced; the second is outside the prefix.
 	if err := errors.Join(a.Added(Namespace{"a", "b", "c", "two"}), a.Added(Namespace{"a", "x"})); err != nil {
 		t.Fatal(err)
 	}

@@ -136,7 +136,7 @@ func (q *datagramQueue) push(
 	return dropped, true
 }
 
-// late reports that a datagram of a group missed its deadline. If more is queued than a congested
+// late handles a datagram of a group that missed its deadline. If more is queued than a congested
 // path delivers in time, it drops the rest of the group, which is now incomplete. It returns the
 // number of dropped datagrams.
 func (q *datagramQueue) late(g *datagramGroup, now time.Time) (dropped int) {
@@ -149,8 +149,8 @@ func (q *datagramQueue) late(g *datagramGroup, now time.Time) (dropped int) {
 	return dropped
 }
 
-// dropped reports whether a group of a track was dropped and other groups of the track are queued.
-// A FETCH of the missing objects would then compete with them.
+// dropped reports whether a group of a track was dropped and more than minDropBytes of the track are
+// queued. A FETCH of the missing objects would then compete with them.
 func (q *datagramQueue) dropped(track TrackName, group uint64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -216,7 +216,7 @@ func (q *datagramQueue) remove(g *datagramGroup) int {
 	return len(g.list)
 }
 
-// pop returns the next datagram to send and its group; nil if the queue is empty.
+// pop returns the next datagram to send and its group, or nil if the queue is empty.
 func (q *datagramQueue) pop() (d outgoingDatagram, g *datagramGroup) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 // are sent, and in which order.
 func TestDatagramQueue(t *testing.T) {
 	type push struct {
-		name string // "a1.0": of publication a and group 1
+		name string // "a1.0" is a datagram of publication a, group 1
 		prio uint16
 		size int
 		at   time.Duration
@@ -135,7 +135,7 @@ func TestDatagramQueue(t *testing.T) {
 			for _, p := range c.pushes {
 				send(p.pop)
 				if p.late {
-					q.late(&datagramGroup{}, began.Add(p.at)) // of a publication with nothing else queued
+					q.late(&datagramGroup{}, began.Add(p.at)) // for a publication that has nothing else queued
 				}
 				var group uint64
 				pub, i := p.name[:1], 0
@@ -224,8 +224,8 @@ func TestDatagramQueueForgets(t *testing.T) {
 	}
 }
 
-// TestFrameInDatagrams sends frames of hundreds of datagrams at once over both transports, and
-// checks that all arrive.
+// TestFrameInDatagrams sends bursts of hundreds of datagrams, one per frame, over both transports,
+// and checks that all arrive.
 func TestFrameInDatagrams(t *testing.T) {
 	if !quiccc.Patched() {
 		t.Skip("the published quic-go drops received datagrams beyond 128")

@@ -29,7 +29,7 @@ func (p Path) bind(raw syscall.RawConn) error {
 	return err
 }
 
-// deviceOf returns the name of the network interface with an address, "" if there is none.
+// deviceOf returns the name of the network interface with an address, or "" if there is none.
 func deviceOf(a netip.Addr) string {
 	all, _ := net.Interfaces()
 	for _, i := range all {

@@ -95,7 +95,7 @@ func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, 
 	tlsConfig = tlsConfig.Clone()
 	several := len(cfg.Paths) > 1
 	if several && u.Scheme != "moqt" {
-		return nil, fmt.Errorf("URL %q: several paths need raw QUIC, moqt://", rawURL)
+		return nil, fmt.Errorf("URL %q: several paths need raw QUIC (moqt://)", rawURL)
 	}
 	if several {
 		protocols = append(pathProtocols(cfg.versions()), protocols...)
@@ -167,7 +167,8 @@ func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, 
 	return s, nil
 }
 
-// dialWebTransport opens a session with one of the versions, the first if the server names none.
+// dialWebTransport opens a session with one of the versions. If the server names none, it uses the
+// first.
 func dialWebTransport(
 	ctx context.Context,
 	qc *quic.Conn,

@@ -11,7 +11,8 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// SessionError reports the end of a session, with the draft's code (§3.5); 0 is a regular close.
+// SessionError reports the end of a session, with the draft's code (§3.5). Code 0 is a regular
+// close.
 type SessionError struct {
 	Code   wire.SessionCode
 	Reason string
@@ -76,7 +77,7 @@ var (
 	// ErrRequestsBlocked is returned if the peer allows no further request in time.
 	ErrRequestsBlocked = errors.New("moqt: the peer's limit of open requests is reached")
 	// ErrNotForwarding is returned while the subscription's forward state is 0.
-	ErrNotForwarding = errors.New("moqt: the subscriber asked not to be sent objects")
+	ErrNotForwarding = errors.New("moqt: the subscriber has paused the subscription")
 	// ErrDeliveryTimeout is returned for an object that missed its deadline (§8).
 	ErrDeliveryTimeout = errors.New("moqt: delivery timeout")
 	// ErrDatagramTooLarge is returned for an object that exceeds the path's datagram size.

@@ -294,7 +294,7 @@ func TestPathOverWebTransport(t *testing.T) {
 	}
 }
 
-// TestMostTelling selects the reason among the errors of a host's addresses.
+// TestMostTelling checks which of the errors of a host's addresses is reported.
 func TestMostTelling(t *testing.T) {
 	unreachable := error(&quic.TransportError{ErrorCode: quic.InternalError, ErrorMessage: "network is unreachable"})
 	refused := error(&quic.TransportError{ErrorCode: quic.ConnectionRefused, Remote: true})

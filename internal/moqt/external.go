@@ -13,7 +13,8 @@ import (
 // The methods below serve senders outside this process that build the same datagrams as
 // SendDatagram.
 
-// Conn returns the QUIC connection that carries the session, or its first live path.
+// Conn returns the QUIC connection that carries the session or, with several paths, the connection
+// of the first live path.
 func (s *Session) Conn() *quic.Conn { return s.conn.quic() }
 
 // DatagramPrefix returns the bytes before an object in a DATAGRAM frame of the session: none over

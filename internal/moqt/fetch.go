@@ -34,15 +34,15 @@ type FetchReader struct {
 	left uint64
 	over sync.Once
 
-	// End is the end of the response, exclusive in its object; object 0 means all of End.Group.
-	// EndOfTrack means that the track ends there.
+	// End is the exclusive end of the response; object 0 means all of End.Group. EndOfTrack means
+	// that the track ends there.
 	End        Location
 	EndOfTrack bool
 	Properties Properties
 }
 
-// Fetch requests the objects of a track from start to end, exclusive; an end.Object of 0 means all
-// of end.Group.
+// Fetch requests the objects of a track from start up to, but excluding, end. An end.Object of 0
+// means all of end.Group.
 func (s *Session) Fetch(
 	ctx context.Context,
 	track TrackName,
@@ -167,8 +167,8 @@ func (s *Session) awaitFetch(
 	return nil, err
 }
 
-// rangeEndsEarly reports whether a range ends before its start. end is exclusive in its object, and
-// object 0 means the whole group.
+// rangeEndsEarly reports whether a range ends before its start. end is exclusive; object 0 means
+// the whole group.
 func rangeEndsEarly(start, end Location) bool {
 	return end.Less(start) && (end.Object != 0 || end.Group < start.Group)
 }
@@ -219,7 +219,7 @@ func (f *FetchReader) ReadPayload(buf []byte, limit int) ([]byte, error) {
 }
 
 // Each passes every object of the response and its payload to use, and closes the fetch at its end,
-// on an error, or when ctx ends. It returns ErrObjectTooLarge for a payload above limit. use may
+// on an error, or when ctx is done. It returns ErrObjectTooLarge for a payload above limit. use may
 // keep the payload.
 func (f *FetchReader) Each(ctx context.Context, limit int, use func(wire.FetchObject, []byte) error) error {
 	stop := context.AfterFunc(ctx, f.Cancel)
@@ -274,9 +274,9 @@ func (f *FetchReader) Cancel() {
 type FetchRequest struct {
 	*Request
 	Track      TrackName
-	Start, End Location // End is exclusive in its object; object 0 = whole group
+	Start, End Location // End is exclusive; object 0 = whole group
 	Order      GroupOrder
-	// Joining is the largest location of the joined subscription; nil for a standalone fetch.
+	// Joining is the largest location of the joined subscription. It is nil for a standalone fetch.
 	Joining *Location
 }
 
@@ -461,7 +461,7 @@ func (w *FetchWriter) write(b []byte) error {
 	return streamError(err)
 }
 
-// Close ends the response. To the peer, objects of the range that were not sent do not exist.
+// Close ends the response. The peer treats unsent objects of the range as nonexistent.
 func (w *FetchWriter) Close() error {
 	defer w.r.end()
 	defer w.stop()

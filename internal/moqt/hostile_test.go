@@ -24,8 +24,7 @@ type rawPeer struct {
 	control *quic.SendStream
 }
 
-// hasty returns a configuration with long timeouts, except for those that change sets to a short
-// one.
+// hasty returns a configuration with long timeouts, except for those that change shortens.
 func hasty(change func(w *waits, soon time.Duration)) Config {
 	w := patient()
 	change(w, 200*time.Millisecond)
@@ -451,7 +450,7 @@ func TestPublishDoneBeforeStreams(t *testing.T) {
 	}
 }
 
-// A stream count that is too high ends the wait after a timeout.
+// If the stream count is never reached, the wait ends after a timeout.
 func TestPublishDoneWithWrongCount(t *testing.T) {
 	subs := make(chan *Subscription, 1)
 	p, _ := rawClient(t, acceptAll(subs), hasty(func(w *waits, soon time.Duration) { w.done = soon }))

@@ -30,15 +30,16 @@ type ListenConfig struct {
 	Config
 	TLS *tls.Config // needs a certificate; Listen sets its ALPN protocols
 	// ResetKey is the key of stateless resets (RFC 9000 §10.3). Peers of an earlier process with
-	// the same key learn at once that their sessions ended; nil = a random key, for peers of this
-	// process.
+	// the same key learn immediately that their sessions ended. nil means a random key, which works
+	// only for peers of this process.
 	ResetKey *[32]byte
-	// HTTP answers HTTP/3 requests that are not WebTransport; nil = 404.
+	// HTTP answers HTTP/3 requests that are not WebTransport. nil answers all of them with status
+	// 404.
 	HTTP http.Handler
-	// CheckOrigin decides which web pages may connect; nil = all of them.
+	// CheckOrigin decides which web pages may connect. nil allows all of them.
 	CheckOrigin func(*http.Request) bool
 	// MaxConnects is the number of connection attempts per second above which clients must validate
-	// their address (Retry, RFC 9000 §8.1.2), which costs a round trip; 0 = unlimited.
+	// their address (Retry, RFC 9000 §8.1.2), which costs a round trip. 0 means unlimited.
 	MaxConnects int
 	// Suspect, if set, reports addresses that must always be validated with a Retry.
 	Suspect func(net.Addr) bool
@@ -53,9 +54,9 @@ type ListenConfig struct {
 	// them.
 	Sockets []Socket
 	// TokenKey is the key of Retry and address validation tokens (RFC 9000 §8.1), shared by servers
-	// of one address; nil = a random key.
+	// of one address. nil means a random key.
 	TokenKey *[32]byte
-	// SinglePath refuses sessions over several paths; such clients then use one.
+	// SinglePath refuses sessions over several paths. Clients that offer several then use one.
 	SinglePath bool
 }
 
@@ -197,7 +198,7 @@ const httpIdleTimeout = 10 * time.Second
 
 type quicConnKey struct{}
 
-// Addr is the UDP address listened on.
+// Addr returns the UDP address on which the listener accepts sessions.
 func (l *Listener) Addr() net.Addr { return l.endpoints[0].tr.Conn.LocalAddr() }
 
 // Accept returns the next session after its SETUP exchange. The caller must call Serve.
@@ -266,7 +267,7 @@ func (l *Listener) run(ln *quic.Listener) {
 	}
 }
 
-// serveHTTP3 serves a connection. With the patched webtransport-go it returns at once, so idle
+// serveHTTP3 serves a connection. With the patched webtransport-go it returns immediately, so idle
 // connections need no goroutine.
 func (l *Listener) serveHTTP3(qc *quic.Conn) error {
 	if wt, ok := any(l.wt).(interface{ StartQUICConn(*quic.Conn) error }); ok {
@@ -275,7 +276,7 @@ func (l *Listener) serveHTTP3(qc *quic.Conn) error {
 	return l.wt.ServeQUICConn(qc)
 }
 
-// track registers qc until it ends; false once the listener is closed.
+// track registers qc until it ends. It returns false once the listener is closed.
 func (l *Listener) track(qc *quic.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -143,10 +143,10 @@ func (p *PublishedNamespace) end(err error) {
 }
 
 // Done is closed when the peer revokes its acceptance, the namespace is withdrawn or the session
-// ends; Err then tells which.
+// ends. Err then returns the reason.
 func (p *PublishedNamespace) Done() <-chan struct{} { return p.done }
 
-// Err is nil while the namespace is published, then the reason it ended.
+// Err returns nil while the namespace is published, then the reason it ended.
 func (p *PublishedNamespace) Err() error {
 	select {
 	case <-p.done:
@@ -316,7 +316,7 @@ func (a *Announcer) Blocked(track TrackName) error {
 	return a.r.send(&wire.PublishBlocked{NamespaceSuffix: track.Namespace[len(a.prefix):], Name: track.Name})
 }
 
-// NamespaceEvent is a namespace that appeared (Added) or went away.
+// NamespaceEvent is a namespace that appeared (Added) or disappeared.
 type NamespaceEvent struct {
 	Namespace Namespace
 	Added     bool
@@ -325,7 +325,7 @@ type NamespaceEvent struct {
 // maxNamespaces bounds the namespaces stored per SubscribeNamespace.
 const maxNamespaces = 1 << 14
 
-// SubscribeNamespace reports the namespaces under prefix until ctx ends (§10.18). The channel is
+// SubscribeNamespace reports the namespaces under prefix until ctx is done (§10.18). The channel is
 // closed at the end of the subscription; all its namespaces then count as withdrawn.
 func (s *Session) SubscribeNamespace(
 	ctx context.Context,
@@ -341,7 +341,7 @@ func (s *Session) SubscribeNamespace(
 
 // Namespaces is a SUBSCRIBE_NAMESPACE with a changeable prefix.
 type Namespaces struct {
-	// Events reports namespaces that appear and disappear. It is closed at the end.
+	// Events reports namespaces that appear and disappear. It is closed when the subscription ends.
 	Events <-chan NamespaceEvent
 
 	s      *Session
@@ -418,7 +418,7 @@ func (n *Namespaces) end() {
 	n.moves = nil
 }
 
-// handle processes one message of the publisher; false ends the subscription.
+// handle processes one message from the publisher and reports whether the subscription continues.
 func (n *Namespaces) handle(ctx context.Context, m wire.Message) bool {
 	switch m := m.(type) {
 	case *wire.RequestOK:
@@ -486,8 +486,8 @@ func (n *Namespaces) emit(ctx context.Context, e NamespaceEvent) bool {
 	return false
 }
 
-// follow passes the messages of an accepted request to f until the request or ctx ends or f returns
-// false.
+// follow passes the messages of an accepted request to f until the request ends, ctx is done or f
+// returns false.
 func (s *Session) follow(ctx context.Context, r *requestStream, f func(wire.Message) bool) {
 	stop := context.AfterFunc(ctx, func() { r.abort(wire.StreamCancelled) })
 	defer func() {
@@ -528,7 +528,7 @@ func namespaceEvent(prefix Namespace, m wire.Message, active map[string]Namespac
 	return e, nil
 }
 
-// SubscribeTracks requests a PUBLISH of every track under prefix until ctx ends (§10.19). The
+// SubscribeTracks requests a PUBLISH of every track under prefix until ctx is done (§10.19). The
 // session's Handler receives them.
 func (s *Session) SubscribeTracks(ctx context.Context, prefix Namespace, tokens ...wire.Token) error {
 	return s.subscribeTracks(ctx, prefix, Parameters{AuthorizationTokens: tokens})

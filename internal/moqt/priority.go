@@ -19,11 +19,11 @@ var controlPriority = priority{urgency: urgencyControl}
 // maxSlot bounds the order among streams of equal priorities.
 const maxSlot = 1<<48 - 1
 
-// objectPriority returns the priority of an object stream: by subscriber priority, then publisher
-// priority (lower first), then slot. The patched quic-go sends in exactly that order. The published
-// quic-go supports only eight urgencies: control streams get 0, subscriber priorities below the
-// default value 128 get 1, the default gets 2 to 6 by publisher priority, and higher values get 7.
-// Streams of one urgency are sent in the order they were opened.
+// objectPriority returns the priority of an object stream: subscriber priority first, then
+// publisher priority (lower first), then slot. The patched quic-go sends in exactly that order. The
+// published quic-go supports only eight urgencies: control streams get 0, subscriber priorities
+// below the default value 128 get 1, the default gets 2 to 6 by publisher priority, and higher
+// values get 7. Streams of one urgency are sent in the order they were opened.
 func objectPriority(subscriber, publisher uint8, slot uint64) priority {
 	return priority{urgency(subscriber, publisher), uint64(subscriber)<<56 | uint64(publisher)<<48 | min(slot, maxSlot)}
 }

@@ -86,8 +86,8 @@ func (s *Session) newPublicationForTest(t *testing.T, name string, params Parame
 	return p
 }
 
-// TestGroupOrder checks that groups are sent in the subscriber's order, else in the publisher's,
-// else ascending (§10.2.8, §12.5).
+// TestGroupOrder checks that groups are sent in the subscriber's order, or else in the publisher's,
+// or else in ascending order (§10.2.8, §12.5).
 func TestGroupOrder(t *testing.T) {
 	for name, c := range map[string]struct {
 		publisher, subscriber GroupOrder // 0 = unset

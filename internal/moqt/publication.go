@@ -13,12 +13,12 @@ import (
 
 // TrackInfo describes a track to a subscriber.
 type TrackInfo struct {
-	// Largest returns the largest published location, false if nothing was published. It is called
-	// again when a paused subscription resumes.
+	// Largest returns the largest published location, or false if nothing was published. It is
+	// called again when a paused subscription resumes.
 	Largest func() (Location, bool)
 	// Properties are the track properties, including its delivery timeouts.
 	Properties Properties
-	// Expires is the time after which the publisher will end the subscription; 0 = never.
+	// Expires is the time after which the publisher will end the subscription; 0 means never.
 	Expires time.Duration
 	// NewGroup, if set, is called when the subscriber requests a new group.
 	NewGroup func(group uint64)
@@ -114,7 +114,7 @@ func (p *Publication) applyDefaults(d Parameters) {
 	p.filter = d.Filter
 }
 
-// timeout converts milliseconds; more than a day counts as no timeout.
+// timeout converts milliseconds to a duration. More than a day counts as no timeout.
 func timeout(ms uint64) time.Duration {
 	if ms > uint64(24*time.Hour/time.Millisecond) {
 		return 0
@@ -209,7 +209,7 @@ func (p *Publication) Track() TrackName { return p.track }
 // Session returns the publication's session.
 func (p *Publication) Session() *Session { return p.s }
 
-// Context ends with the subscription; its cause is the reason.
+// Context returns a context that is cancelled when the subscription ends. Its cause is the reason.
 func (p *Publication) Context() context.Context { return p.ctx }
 
 // Forwarding reports the subscription's forward state.
@@ -247,8 +247,8 @@ func (p *Publication) Ended(group uint64) bool {
 	return p.last != nil && group > *p.last
 }
 
-// DeliveryTimeouts returns the effective timeouts (§8): of an object since its first byte, of a
-// subgroup since its end; 0 = none.
+// DeliveryTimeouts returns the effective timeouts (§8): of an object, from its first byte, and of a
+// subgroup, from its end. 0 means none.
 func (p *Publication) DeliveryTimeouts() (object, subgroup time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -381,7 +381,7 @@ func (p *Publication) Done(code wire.DoneCode, reason string) error {
 const datagramHeader = 32
 
 // SendDatagram queues an object as a datagram; TrackAlias is filled in. It never blocks. Datagrams
-// are sent by priority. Those that miss the shorter delivery timeout, and whole groups on a
+// are sent by priority. Datagrams whose shorter delivery timeout expires, and whole groups on a
 // congested path, are dropped and counted.
 func (p *Publication) SendDatagram(d Datagram) error {
 	if p.ctx.Err() != nil {
@@ -454,7 +454,7 @@ func (p *Publication) OpenSubgroup(h wire.SubgroupHeader) (*SubgroupWriter, erro
 // reorder redistributes the slots of the open subgroups of one publisher priority in the
 // subscription's group order (§7). A group that starts late, or overtakes others, takes the slot of
 // the first group after it. Only the publication's own slots are permuted, so tracks of equal
-// priorities still share the path. p.mu is held.
+// priority still share the path. p.mu is held.
 func (p *Publication) reorder(priority uint8) {
 	var list []*SubgroupWriter
 	for w := range p.open {

@@ -166,7 +166,7 @@ func (r *PublishRequest) Accept(o SubscribeOptions) (*Subscription, error) {
 		return nil, err
 	}
 	s.mu.Lock()
-	s.openRequests++ // the handler's count ends with the handler, this one with the subscription
+	s.openRequests++ // in addition to the handler's count, which ends with the handler
 	s.mu.Unlock()
 	p := o.parameters()
 	p.AuthorizationTokens, p.RendezvousTimeout = nil, nil

@@ -17,12 +17,12 @@ import (
 type requestStream struct {
 	s   *Session
 	id  uint64
-	typ wire.MessageType // of a request sent by us
+	typ wire.MessageType // type of a request that we sent
 	str stream
 	br  *bufio.Reader
 	wmu sync.Mutex
 
-	checkTokens atomic.Pointer[func([]wire.Token) error] // checks the tokens of updates; nil accepts them
+	checkTokens atomic.Pointer[func([]wire.Token) error] // checks the tokens of updates; nil accepts all tokens
 }
 
 // send writes one message. If the peer does not read it in time, the request is aborted, because no
@@ -158,7 +158,8 @@ func (s *Session) closeRequest() {
 }
 
 // awaitResponse reads the response to one of our requests. It aborts the request on a refusal, on
-// an error, and when ctx ends. If ctx has no deadline it waits for the default timeout plus extra.
+// an error, and when ctx is done. If ctx has no deadline it waits for the default timeout plus
+// extra.
 func (r *requestStream) awaitResponse(ctx context.Context, extra time.Duration) (wire.Message, error) {
 	ctx, cancel := withDefaultTimeout(ctx, r.s.wait.request+extra)
 	defer cancel()
@@ -216,8 +217,8 @@ type Request struct {
 // Session returns the session that received the request.
 func (r *Request) Session() *Session { return r.stream.s }
 
-// Context ends when the peer withdraws the request or the session ends, also after the request was
-// accepted.
+// Context returns a context that is cancelled when the peer withdraws the request or the session
+// ends, even after the request was accepted.
 func (r *Request) Context() context.Context { return r.stream.str.Context() }
 
 // Renewed sets a check of the tokens in REQUEST_UPDATEs (§10.9). An error refuses the update as
@@ -227,13 +228,13 @@ func (r *Request) Renewed(f func(tokens []wire.Token) error) { r.stream.checkTok
 // Revoke ends an accepted request from our side, as if the peer had withdrawn it.
 func (r *Request) Revoke(code wire.StreamCode) { r.stream.abort(code) }
 
-// startResponse marks the request as answered; it fails if it already was. The caller must call
-// running.Done when the accepted request has ended.
+// startResponse marks the request as answered. It fails if the request was already answered. The
+// caller must call running.Done when the accepted request has ended.
 func (r *Request) startResponse() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.answered {
-		return errors.New("moqt: the request was answered already")
+		return errors.New("moqt: the request was already answered")
 	}
 	r.answered = true
 	r.running.Add(1)

@@ -8,7 +8,7 @@ import (
 
 // requestIDs checks the peer's request IDs (§10.1) for parity and reuse. IDs arrive out of order,
 // because streams do, and IDs of streams reset before delivery never arrive. The number of
-// remembered gaps is bounded: beyond it the lowest gap is forgotten and its IDs are no longer
+// remembered gaps is bounded. At the bound, the lowest gap is forgotten and its IDs are no longer
 // checked.
 type requestIDs struct {
 	parity uint64
@@ -54,7 +54,7 @@ func (r *requestIDs) check(id uint64) error {
 	return nil
 }
 
-// find returns the index of the gap that contains id, -1 if id was seen.
+// find returns the index of the gap that contains id, or -1 if id was seen.
 func (r *requestIDs) find(id uint64) int {
 	i, found := slices.BinarySearchFunc(r.gaps, id, func(g gap, id uint64) int {
 		switch {

@@ -63,10 +63,10 @@ func defaultWaits() waits {
 type Config struct {
 	// Tokens are sent in SETUP to authorize the session (§10.3.1.4).
 	Tokens []wire.Token
-	// MaxAuthTokenCacheSize is the total size of the token aliases that the peer may register, in
-	// bytes; 0 forbids aliases (§10.3.1.3).
+	// MaxAuthTokenCacheSize is the total size in bytes of the token aliases that the peer may
+	// register. 0 forbids aliases (§10.3.1.3).
 	MaxAuthTokenCacheSize uint64
-	// Congestion names the congestion controller (quiccc.Controllers); "" is the default.
+	// Congestion names the congestion controller (quiccc.Controllers). "" means the default.
 	Congestion string
 	// Trace, if set, returns the qlog trace of a new connection.
 	Trace func(ctx context.Context, client bool, id quic.ConnectionID) qlogwriter.Trace
@@ -78,10 +78,10 @@ type Config struct {
 	Packets net.PacketConn
 	// Paths, if there are several, are the client's paths to the server, over raw QUIC. The session
 	// lasts as long as one of them works. With a server that does not support this, it uses the
-	// first path that connects. A single one only selects the socket.
+	// first path that connects. A single path only selects the socket.
 	Paths []Path
 
-	// Versions are the supported drafts in order of preference; nil means wire.Versions. The
+	// Versions are the supported drafts in order of preference. nil means wire.Versions. The
 	// server's preference decides over raw QUIC, the client's over WebTransport.
 	Versions []wire.Version
 
@@ -164,7 +164,7 @@ type Session struct {
 
 	sendq    *datagramQueue
 	sendOnce sync.Once     // starts sendDatagrams
-	nextSlot atomic.Uint64 // in the order of object streams
+	nextSlot atomic.Uint64 // next position in the order of object streams
 
 	controlMu  sync.Mutex
 	control    sendStream
@@ -191,7 +191,7 @@ type Session struct {
 	fetches          map[uint64]chan *FetchReader
 	openRequests     int
 	discoveries      []*DiscoveryRequest           // of the peer, with prefixes that must not overlap
-	unacked          map[*SubgroupWriter]time.Time // finished but not acknowledged, with their deadlines
+	unacked          map[*SubgroupWriter]time.Time // finished but unacknowledged streams, with their deadlines
 	sweeper          *time.Timer                   // for unacked; nil while it is empty
 	sweepAt          time.Time                     // when sweeper fires
 }
@@ -201,12 +201,12 @@ type orphanDatagram struct {
 	seen time.Time
 }
 
-// role is our part in a subscription, as publisher or as subscriber of a track. There is one of
-// each per track (§5.1).
+// role is our part in a subscription to a track: publisher or subscriber. There is one of each per
+// track (§5.1).
 type role struct {
 	track string
-	// yield cancels our unanswered SUBSCRIBE in favour of the peer's PUBLISH (§5.1); nil once it
-	// was answered. Guarded by the session's mu.
+	// yield cancels our unanswered SUBSCRIBE in favour of the peer's PUBLISH (§5.1). It is nil once
+	// the SUBSCRIBE was answered. Guarded by the session's mu.
 	yield func()
 }
 
@@ -282,17 +282,18 @@ func (s *Session) openControl(ctx context.Context) error {
 	return sessionError(err)
 }
 
-// Serve starts answering the peer's requests. Call it once, and not on a session returned by Dial,
-// which serves already.
+// Serve starts answering the peer's requests. Call it once. Do not call it on a session from Dial,
+// which already serves.
 func (s *Session) Serve(h Handler) {
 	s.handler = h
 	close(s.serving)
 }
 
-// Context ends with the session; its cause is the session's error.
+// Context returns a context that is cancelled when the session ends. Its cause is the session's
+// error.
 func (s *Session) Context() context.Context { return s.ctx }
 
-// Err returns the reason the session ended, nil while it is open.
+// Err returns the reason the session ended, or nil while it is open.
 func (s *Session) Err() error { return context.Cause(s.ctx) }
 
 // Version returns the negotiated draft.
@@ -307,8 +308,8 @@ func (s *Session) Implementation() string { return s.peer.Implementation }
 // SetupTokens returns the tokens in the peer's SETUP.
 func (s *Session) SetupTokens() []wire.Token { return s.peer.AuthorizationTokens }
 
-// PeerCertificates returns the client's certificate chain as sent, leaf first; empty if it sent
-// none. ListenConfig.TLS decides whether the chain is verified.
+// PeerCertificates returns the client's certificate chain as sent, leaf first. The chain is empty
+// if the client sent none. ListenConfig.TLS decides whether it is verified.
 func (s *Session) PeerCertificates() []*x509.Certificate {
 	return s.conn.quic().ConnectionState().TLS.PeerCertificates
 }
@@ -401,9 +402,9 @@ func truncate(s string) string {
 	return s[:n]
 }
 
-// Goaway asks the peer to move to uri (empty: to reconnect) and closes the session after timeout or
-// when ctx ends, unless the peer closes it first. It returns when the session is closed. Only a
-// server may pass a URI.
+// Goaway asks the peer to move to uri, or to reconnect if uri is empty. It closes the session after
+// timeout or when ctx is done, unless the peer closes it first. It returns when the session is
+// closed. Only a server may pass a URI.
 func (s *Session) Goaway(ctx context.Context, uri string, timeout time.Duration) error {
 	s.mu.Lock()
 	next := s.requests.firstUnseen()
@@ -451,8 +452,8 @@ func (s *Session) notify() {
 	s.changed = make(chan struct{})
 }
 
-// waitFor calls find under s.mu after every change until it returns true, the timeout expires, or
-// ctx or the session ends.
+// waitFor calls find under s.mu after every change until it returns true, the timeout expires, ctx
+// is done or the session ends.
 func (s *Session) waitFor(ctx context.Context, timeout time.Duration, find func() bool) bool {
 	t := time.NewTimer(timeout)
 	defer t.Stop()
@@ -477,8 +478,9 @@ func (s *Session) waitFor(ctx context.Context, timeout time.Duration, find func(
 
 // Incoming streams.
 
-// acceptFirstUniStream accepts the first stream, usually the control stream, and the others once
-// one arrives. Its reader needs a large stack, so its goroutine is not reused.
+// acceptFirstUniStream accepts the first stream, usually the control stream, and starts accepting
+// the others once one arrives. The first stream's reader needs a large stack, so its goroutine is
+// not reused.
 func (s *Session) acceptFirstUniStream() {
 	if s.acceptUniStream(func(f func()) { go f() }) {
 		s.conn.notifier().WhenUniStream(s.acceptUniStreams)
@@ -539,7 +541,7 @@ func (s *Session) handleUni(str receiveStream) {
 }
 
 // badStream closes the session if a stream violates the wire format. A stream that was reset or cut
-// off ends alone.
+// off does not affect the session.
 func (s *Session) badStream(err error) {
 	var w *wire.Error
 	if errors.As(err, &w) {
@@ -589,7 +591,7 @@ func (s *Session) readControl(br *bufio.Reader) {
 }
 
 // awaitClose gives a peer that ended its control stream time to close the connection. Many peers
-// end their streams one by one when they leave; closing at once would lose their last data.
+// end their streams one by one when they leave. Closing immediately would lose their last data.
 func (s *Session) awaitClose() {
 	t := time.NewTimer(closeWait)
 	defer t.Stop()
@@ -747,7 +749,7 @@ func (s *Session) sendDatagrams() {
 
 // Roles.
 
-// acquireRole takes a role on a track, nil if it is taken.
+// acquireRole takes a role on a track. It returns nil if the role is taken.
 func (s *Session) acquireRole(in map[string]*role, track TrackName) *role {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -764,7 +766,7 @@ func (s *Session) acquireRoleLocked(in map[string]*role, track TrackName) *role 
 }
 
 // acquirePublisherRole takes the publisher role for an incoming SUBSCRIBE. From draft-19 on, the
-// peer may have several subscriptions to a track (§5.1); sole reports that this is the only one.
+// peer may have several subscriptions to a track (§5.1); sole reports whether this is the only one.
 func (s *Session) acquirePublisherRole(track TrackName) (r *role, sole bool) {
 	if s.version < wire.Draft19 {
 		return s.waitForRole(s.sending, track), true
@@ -780,7 +782,7 @@ func (s *Session) acquirePublisherRole(track TrackName) (r *role, sole bool) {
 	return r, false
 }
 
-// waitForRole waits shortly for a role. A request may arrive before the cancellation of the request
+// waitForRole waits briefly for a role. A request may arrive before the cancellation of the request
 // it replaces, because they use different streams.
 func (s *Session) waitForRole(in map[string]*role, track TrackName) (r *role) {
 	s.waitFor(s.ctx, s.wait.cancel, func() bool {
@@ -791,7 +793,7 @@ func (s *Session) waitForRole(in map[string]*role, track TrackName) (r *role) {
 }
 
 // acquireSubscriberRole takes the subscriber role for an incoming PUBLISH. If our own SUBSCRIBE is
-// unanswered, it returns the role of that as pending.
+// unanswered, it returns that request's role as pending.
 func (s *Session) acquireSubscriberRole(track TrackName) (r, pending *role) {
 	s.waitFor(s.ctx, s.wait.cancel, func() bool {
 		if r = s.acquireRoleLocked(s.receiving, track); r != nil {
@@ -806,7 +808,7 @@ func (s *Session) acquireSubscriberRole(track TrackName) (r, pending *role) {
 }
 
 // takeOver cancels our unanswered SUBSCRIBE, which holds pending, and returns the role for the
-// PUBLISH; nil if the SUBSCRIBE was answered meanwhile.
+// PUBLISH. It returns nil if the SUBSCRIBE was answered meanwhile.
 func (s *Session) takeOver(pending *role) *role {
 	s.mu.Lock()
 	taken := s.receiving[pending.track]
@@ -845,7 +847,7 @@ func (s *Session) releaseRole(in map[string]*role, r *role) {
 
 // Aliases of received tracks.
 
-// register adds sub under its alias and delivers the datagrams that arrived before.
+// register adds sub under its alias and delivers the datagrams that arrived earlier.
 func (s *Session) register(sub *Subscription) error {
 	s.mu.Lock()
 	if old, ok := s.subscriptions[sub.alias]; ok && !old.track.Equal(sub.track) {

@@ -52,7 +52,8 @@ func connect(t testing.TB, scheme string, client, server Handler) *pair {
 	return p
 }
 
-// connectVersions connects ends with these versions in order of preference; nil = all.
+// connectVersions connects ends with these versions in order of preference. No versions means all
+// of them.
 func connectVersions(t testing.TB, scheme string, client, server Handler, cv, sv []wire.Version) (*pair, error) {
 	t.Helper()
 	return connectConfigs(
@@ -71,7 +72,7 @@ func connectConfigs(t testing.TB, scheme string, client, server Handler, cc, sc 
 	return connectListener(t, scheme, client, server, cc, ListenConfig{Config: sc})
 }
 
-// connectPaths connects a client with two paths, to a server that may not support them.
+// connectPaths connects a client with two paths to a server that may not support them.
 func connectPaths(t testing.TB, server Handler, single bool) *pair {
 	t.Helper()
 	cc := Config{waits: patient(), Paths: []Path{{Name: "one"}, {Name: "two"}}}
@@ -84,7 +85,7 @@ func connectPaths(t testing.TB, server Handler, single bool) *pair {
 	return p
 }
 
-// connectListener connects a client with this configuration to a server with that one.
+// connectListener connects a client with the first configuration to a server with the second.
 func connectListener(
 	t testing.TB, scheme string, client, server Handler, cc Config, sc ListenConfig,
 ) (*pair, error) {

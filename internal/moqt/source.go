@@ -30,7 +30,7 @@ type sourceStream interface {
 	WaitSource() error
 }
 
-// asSourceStream returns s as a sourceStream, nil with the published quic-go.
+// asSourceStream returns s as a sourceStream, or nil with the published quic-go.
 func asSourceStream(s *quic.SendStream) sourceStream {
 	q, _ := any(s).(sourceStream)
 	return q

@@ -27,7 +27,7 @@ type SubgroupWriter struct {
 	pull     sourceStream  // str as used by Send; nil if it takes no source
 	more     chan struct{} // signalled by More if pull is nil
 
-	mu       sync.Mutex // because the end of the publication may write the header too
+	mu       sync.Mutex // the end of the publication may write the header too
 	src      Source     // of Send
 	header   []byte     // stream header, nil once written
 	deadline time.Time

@@ -25,8 +25,8 @@ type SubscribeOptions struct {
 	SubgroupDeliveryTimeout time.Duration // 0 = none
 	// RendezvousTimeout bounds a relay's wait for a publisher.
 	RendezvousTimeout time.Duration
-	// NewGroupRequest asks the publisher for a new group: the largest known group plus one, 0 if
-	// none is known; nil = no request (§10.2.13).
+	// NewGroupRequest asks the publisher for a new group. Its value is the largest known group plus
+	// one, or 0 if none is known. nil means no request (§10.2.13).
 	NewGroupRequest *uint64
 	Tokens          []wire.Token
 	// Join sends a joining FETCH for the current group together with the SUBSCRIBE, so a late
@@ -72,8 +72,8 @@ type Subscription struct {
 	streamWait time.Duration // wait for late streams after PUBLISH_DONE
 	expire     uint64
 
-	// Largest is the largest location when the subscription began, nil if nothing was published.
-	// Properties are the track's.
+	// Largest is the largest location when the subscription began, or nil if nothing was published.
+	// Properties are the track's properties.
 	Largest    *Location
 	Properties Properties
 
@@ -89,7 +89,7 @@ type Subscription struct {
 	mu        sync.Mutex
 	queue     []queuedSubgroup // unaccepted, oldest first
 	available chan struct{}    // signalled when queue is not empty
-	expiry    *time.Timer      // of the oldest in queue; nil if it is empty
+	expiry    *time.Timer      // for the oldest subgroup in queue; nil if queue is empty
 	open      map[*SubgroupReader]struct{}
 	cancelled bool               // new subgroups are refused
 	received  uint64             // number of streams

@@ -8,7 +8,7 @@ type tokenCache struct {
 	byAlias     map[uint64]wire.Token
 }
 
-// tokenOverhead is added to the value length of a registered token (§10.3.1.3).
+// tokenOverhead is added to the length of a registered token's value (§10.3.1.3).
 const tokenOverhead = 16
 
 // registerSetup registers the tokens of SETUP. A token that does not fit counts as passed by value
@@ -45,8 +45,8 @@ func (c *tokenCache) register(t wire.Token) error {
 	return nil
 }
 
-// resolve registers, deletes and looks up tokens as a message asks, and returns the values that
-// authorize it. A *wire.Error ends the session, a *RequestError the request.
+// resolve registers, deletes and looks up the tokens of a message, and returns the values that
+// authorize it. A *wire.Error ends the session, a *RequestError only the request.
 func (c *tokenCache) resolve(tokens []wire.Token) ([]wire.Token, error) {
 	var out []wire.Token
 	for _, t := range tokens {

@@ -29,7 +29,7 @@ type conn interface {
 	close(code wire.SessionCode, reason string)
 	context() context.Context
 	ended() error     // the cause, once context has ended
-	quic() *quic.Conn // of a bundle, its first live path
+	quic() *quic.Conn // the connection, or a bundle's first live path
 	admission() Admission
 	webTransport() bool
 }
@@ -51,7 +51,8 @@ type uniStream interface {
 	setReliable()
 	// delivered reports whether the peer has acknowledged the whole stream.
 	delivered() bool
-	// sourced returns the stream as a sourceStream, nil if the transport does not support sources.
+	// sourced returns the stream as a sourceStream, or nil if the transport does not support
+	// sources.
 	sourced() sourceStream
 }
 
@@ -238,7 +239,7 @@ func (w wtConn) closeError() error {
 }
 
 // ended prefers the session's own error. If the connection failed, that error is only text, so it
-// returns the connection's.
+// returns the connection's error.
 func (w wtConn) ended() error {
 	err := w.closeError()
 	if e := (*webtransport.SessionError)(nil); errors.As(err, &e) {
@@ -332,10 +333,10 @@ func (s wtStream) setPriority(p priority) {
 func (s wtStream) whenReadable(f func()) bool { return whenReadable(s.Stream, f) }
 
 // The patched quic-go and webtransport-go call a function when an event occurs. With the published
-// ones a goroutine waits.
+// libraries a goroutine waits.
 
 // notifier runs f once on a new goroutine, as soon as acceptStream, acceptUni or receiveDatagram
-// would not block, or at once if the transport cannot tell.
+// would not block, or immediately if the transport cannot tell when.
 type notifier interface {
 	WhenStream(f func())
 	WhenUniStream(f func())
@@ -365,7 +366,7 @@ func whenReadable(s io.Reader, f func()) bool {
 	return ok
 }
 
-// prioritized is a QUIC stream that sends, *quic.SendStream or *quic.Stream.
+// prioritized is a QUIC stream that can send: *quic.SendStream or *quic.Stream.
 type prioritized interface {
 	SetPriority(urgency int8, incremental bool)
 }
@@ -377,7 +378,7 @@ func setPriority(s prioritized, p priority) {
 	}
 }
 
-// belowWebTransport returns the QUIC stream under a WebTransport stream, nil if it is not found.
+// belowWebTransport returns the QUIC stream under a WebTransport stream, or nil if it is not found.
 // webtransport-go v0.13 does not export it, so this reads the struct field. Priorities need it:
 // without them a browser behind a bottleneck would lose frames instead of point density. A test
 // fails if a new version moves the field; such streams then keep the default priority.
@@ -393,7 +394,7 @@ func belowWebTransport(s *webtransport.SendStream) prioritized {
 	return q
 }
 
-// sendSide returns the sending half of a bidirectional stream, nil if it is not found; see
+// sendSide returns the sending half of a bidirectional stream, or nil if it is not found; see
 // belowWebTransport.
 func sendSide(s *webtransport.Stream) *webtransport.SendStream {
 	f, ok := reflect.TypeFor[webtransport.Stream]().FieldByName("sendStr")

@@ -107,7 +107,7 @@ func TestSubscriptionsOfOneTrack19(t *testing.T) {
 	}
 }
 
-// TestFinIsNoCancellation19 checks that a FIN of the peer does not cancel a request in draft-19
+// TestFinIsNoCancellation19 checks that a FIN from the peer does not cancel a request in draft-19
 // (§3.3.2).
 func TestFinIsNoCancellation19(t *testing.T) {
 	gone := make(chan error, 1)

@@ -20,7 +20,7 @@ import (
 // name.
 const wireNode = "_wire"
 
-// hasIPv6 reports whether this kernel has IPv6 turned on.
+// hasIPv6 reports whether IPv6 is enabled in this kernel.
 func hasIPv6() bool {
 	_, err := os.Stat("/proc/sys/net/ipv6")
 	return err == nil
@@ -37,7 +37,7 @@ func (l *Lab) addNodes() error {
 		{"net/ipv4/conf/default/send_redirects", "0"},
 	}
 	host := []setting{
-		// Buffers for the largest bandwidth-delay product; every connection starts with fresh
+		// Buffers fit the largest bandwidth-delay product, and every connection starts with fresh
 		// metrics.
 		{"net/ipv4/tcp_rmem", "4096 131072 67108864"},
 		{"net/ipv4/tcp_wmem", "4096 131072 67108864"},
@@ -115,7 +115,7 @@ func (l *Lab) cables() []cable {
 	return cables
 }
 
-// connect makes cables, addresses and routes.
+// connect creates cables, addresses and routes.
 func (l *Lab) connect() error {
 	cables := l.cables()
 	for i, c := range cables {
@@ -225,15 +225,16 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// A hop is the next cable on the way from a node to another cable's network. end tells which end of
-// the cable is the next node.
+// A hop is the next cable on the way from a node to the network of cable to. end is the end of the
+// cable at the next node.
 type hop struct {
 	to    cable
 	cable cable
 	end   int
 }
 
-// routes returns the hops from a node to every network it is not on. Hosts do not forward.
+// routes returns the hops from a node to every network that it is not attached to. Hosts do not
+// forward.
 func routes(from string, cables []cable, hosts []string) []hop {
 	type visit struct {
 		first hop

@@ -22,7 +22,7 @@ const frameOverhead = 14 + 20 + 8
 
 // A Load describes the traffic that Check sends.
 type Load struct {
-	Duration time.Duration // of each of the two phases
+	Duration time.Duration // duration of each of the two phases
 	Size     int           // bytes of UDP payload
 	Fill     float64       // fraction of each path's rate, in the second phase
 }
@@ -33,7 +33,8 @@ type Check struct {
 	Flows []CheckedFlow `json:"flows"`
 }
 
-// A CheckedFlow compares a path's forward direction with a measurement by UDP packets.
+// A CheckedFlow compares the configuration of a path's forward direction with a measurement by UDP
+// packets.
 type CheckedFlow struct {
 	Path        string       `json:"path"`
 	AskedMbps   float64      `json:"asked_mbps"`   // of frames; 0 = unlimited

@@ -40,7 +40,7 @@ type Result struct {
 
 // Command prepares a command for Start to run in the node's namespace. Its environment holds the
 // addresses of all nodes (ADDR_B and ADDR6_B for node b) and the node's own name in NODE. When ctx
-// ends, its process group receives SIGTERM, then SIGKILL.
+// is done, the command's process group receives SIGTERM, then SIGKILL.
 func (n *Node) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), "NODE="+n.Name)
@@ -63,8 +63,8 @@ func (n *Node) Command(ctx context.Context, name string, args ...string) *exec.C
 func (n *Node) Start(cmd *exec.Cmd) error { return n.Namespace.Do(cmd.Start) }
 
 // runCommands runs the topology's commands until all foreground commands have ended, the duration
-// is over or ctx ends. Background commands act as servers: they start before foreground commands
-// with the same start time.
+// has elapsed or ctx is done. Background commands act as servers: they start before foreground
+// commands with the same start time.
 func (l *Lab) runCommands(ctx context.Context) {
 	duration := l.topology.Duration
 	if duration > 0 {
@@ -154,7 +154,7 @@ func (n *Node) run(ctx context.Context, c topology.Command, after []chan struct{
 	return result
 }
 
-// failure describes why a command failed, "" if it did not.
+// failure describes why a command failed. It returns "" if it did not.
 func (r *Result) failure() string {
 	switch {
 	case r.Error != "":
@@ -170,7 +170,7 @@ func lastLine(s string) string {
 	return s[strings.LastIndexByte(s, '\n')+1:]
 }
 
-// jsonIn returns out or its last line if that is a JSON object or array, otherwise nil.
+// jsonIn returns out, or its last line, if that is a JSON object or array, and otherwise nil.
 func jsonIn(out []byte) json.RawMessage {
 	out = bytes.TrimSpace(out)
 	for _, part := range [][]byte{out, out[bytes.LastIndexByte(out, '\n')+1:]} {

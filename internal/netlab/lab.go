@@ -3,10 +3,10 @@
 // Package netlab runs programs in an emulated network. Hosts and routers are network namespaces;
 // cables and emulated paths (rate, delay, loss, queue) join them.
 //
-// Cable k of a topology (links first, then paths) uses 10.77.k.0/24 and fd77:0:0:k::/64. The node
-// named first has the address ending in 1, the other the one ending in 2. Routes take the fewest
-// cables; among equals, the cable named first wins, so the first of parallel paths is the default.
-// Edges are ordinary Linux routers.
+// Cable k of a topology (links first, then paths) uses 10.77.k.0/24 and fd77:0:0:k::/64. The first
+// node's address ends in 1, the other node's in 2. Routes take the fewest cables; among equals, the
+// cable named first wins, so the first of parallel paths is the default. Edges are ordinary Linux
+// routers.
 package netlab
 
 import (
@@ -43,8 +43,8 @@ type Options struct {
 // An Emulator selects the implementation of paths.
 type Emulator int
 
-// The emulators. The forwarder is the default even where netem exists: results are then comparable
-// across machines, and netem cannot report departure errors.
+// The forwarder is the default even where netem exists, so that results are comparable across
+// machines, and because netem cannot report departure errors.
 const (
 	Forwarder Emulator = iota
 	Netem
@@ -199,7 +199,7 @@ func (l *Lab) divide() int {
 	return cpus[last]
 }
 
-// dropped counts the packets that the kernel dropped on the way into hosts and edges because its
+// dropped counts the packets that the kernel dropped on their way into hosts and edges because its
 // own queues were full.
 func (l *Lab) dropped() (sum uint64, err error) {
 	for _, name := range l.topology.Nodes() {
@@ -261,10 +261,10 @@ func (l *Lab) collect() {
 	}
 }
 
-// Node returns a host or an edge by name, nil if unknown.
+// Node returns a host or an edge by name, or nil if there is none.
 func (l *Lab) Node(name string) *Node { return l.nodes[name] }
 
-// Begin starts the run: the topology's schedules and variations count from now.
+// Begin starts the topology's schedules and variations.
 func (l *Lab) Begin() error {
 	now := l.emulation.Now()
 	l.mu.Lock()

@@ -120,8 +120,8 @@ func flow(t *testing.T, l *Lab, from, to string, source, destination string, f p
 	return r
 }
 
-// atLeast checks a delay in ms: no packet may be early, and on a machine with time to spare the
-// fastest is at most 5 ms late.
+// atLeast checks a delay in ms. No packet may be early, and unless the machine is busy, the fastest
+// is at most 5 ms late.
 func atLeast(t *testing.T, what string, want float64, measure func() probe.Result) {
 	t.Helper()
 	var r probe.Result
@@ -237,7 +237,7 @@ func TestTCPArrivesWhole(t *testing.T) {
 	}
 }
 
-// TestUDPSegmentation sends with UDP_SEGMENT, as QUIC does: the kernel must split the packets.
+// TestUDPSegmentation sends with UDP_SEGMENT, as QUIC does. The kernel must split the packets.
 func TestUDPSegmentation(t *testing.T) {
 	l := start(t, twoPaths)
 	var conn *net.UDPConn
@@ -472,7 +472,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// beVictim builds a lab that runs a process which ignores signals, prints "ready" and waits.
+// beVictim builds a lab that runs a process that ignores signals, prints "ready" and waits.
 func beVictim() {
 	parsed, err := topology.Parse([]byte(twoPaths))
 	if err != nil {
@@ -550,7 +550,7 @@ func childrenOf(t *testing.T, pid int) (children []int) {
 	return children
 }
 
-// gone waits until a lab's namespaces are removed.
+// gone waits until a lab's namespaces are removed. It returns false if that takes too long.
 func gone(t *testing.T, pid int) bool {
 	t.Helper()
 	for range 1000 {

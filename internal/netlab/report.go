@@ -29,7 +29,7 @@ type Emulation struct {
 	CPUSeconds   float64 `json:"cpu_s"`
 	CPUPerPacket float64 `json:"cpu_us_per_packet"` // including the kernel's delivery
 	Wakes        uint64  `json:"wakes"`
-	Dropped      uint64  `json:"kernel_drops"` // on the way into hosts and edges
+	Dropped      uint64  `json:"kernel_drops"` // packets dropped on the way into hosts and edges
 }
 
 // A Path reports one direction of a path.
@@ -38,7 +38,7 @@ type Path struct {
 	From string `json:"from"`
 	To   string `json:"to"`
 	wire.LinkReport
-	Mbps    float64 `json:"mbps"` // of frames that left, averaged over the run
+	Mbps    float64 `json:"mbps"` // rate of departed frames, averaged over the run
 	Packets uint64  `json:"departed"`
 }
 
@@ -102,8 +102,8 @@ func (r *Report) addSeries(samples []wire.Sample, begun time.Duration) {
 }
 
 // Limits for late departures. A run fails if the share of a direction's packets that departed later
-// than the topology's limit exceeds lateShare, and they are at least lateFew (1 % of few packets
-// means nothing). Above lateNoted the report warns.
+// than the topology's limit exceeds lateShare and there are at least lateFew such packets (1 % of
+// few packets means nothing). Above lateNoted the report warns.
 const (
 	lateShare = 0.01
 	lateFew   = 5

@@ -14,7 +14,7 @@ import (
 )
 
 // Source fetches objects of a track from upstream, from start to end as in a FETCH. timeout is the
-// time allowed; ctx bounds only the wait for the answer.
+// FILL_TIMEOUT; ctx bounds only the wait for the response.
 type Source func(ctx context.Context, start, end moqt.Location, order moqt.GroupOrder,
 	timeout time.Duration) (*Response, error)
 
@@ -30,7 +30,7 @@ type Response struct {
 type ResponseReader interface {
 	// Next reads the next entry's header. It returns io.EOF at the end.
 	Next() (wire.FetchObject, error)
-	// ReadPayload reads the current object's payload into buf, at most limit bytes.
+	// ReadPayload reads the current object's payload into buf. It accepts at most limit bytes.
 	ReadPayload(buf []byte, limit int) ([]byte, error)
 	// Cancel aborts the response; pending and later reads fail. It may be called from any goroutine
 	// and is always called at the end.
@@ -44,8 +44,8 @@ const (
 	fillTimeout      = 10 * time.Second // for each wait, unless the request has a FILL_TIMEOUT
 )
 
-// SourceStall bounds how long a slow reader may block a response from a Source, which other readers
-// may share.
+// SourceStall bounds how long a slow reader may block a response from a Source, because other
+// readers may share the response.
 const SourceStall = 3 * time.Second
 
 // ServeFetch answers a FETCH from the cache and sends objects that are still arriving as they come.
@@ -62,7 +62,7 @@ func (t *Track) ServeFetch(r *moqt.FetchRequest, source Source) error {
 	}
 	a := &answer{t: t, plan: p, source: source, fill: fill}
 	if source != nil && p.nothingCached() {
-		// Nothing is cached: return upstream's answer.
+		// Nothing is cached, so return upstream's answer.
 		a.first, err = a.open(r.Context(), p.pieces[0])
 		if late := errors.Is(err, errTooSlow) && (p.known || fill.total); err != nil && !late {
 			return errors.Join(err, r.RejectWith(err))
@@ -88,8 +88,8 @@ func (t *Track) ServeFetch(r *moqt.FetchRequest, source Source) error {
 	return a.w.Close()
 }
 
-// ServeUnknown answers a FETCH of a track without any state, not even its largest location: it
-// reports the whole range as unknown.
+// ServeUnknown answers a FETCH of a track about which nothing is known, not even its largest
+// location. It reports the whole range as unknown.
 func ServeUnknown(r *moqt.FetchRequest) error {
 	w, err := r.Accept(r.End, false, nil)
 	if err != nil {
@@ -120,7 +120,7 @@ func lastOf(end moqt.Location) moqt.Location {
 // budget is the time an answer may still wait for its source.
 type budget struct {
 	left  time.Duration
-	total bool // left covers all waits together, instead of each one
+	total bool // left covers all waits together instead of each wait
 }
 
 func newBudget(milliseconds *uint64) budget {
@@ -137,7 +137,7 @@ var errTooSlow = &moqt.RequestError{
 	RetryInterval: wire.RetryAfter(0),
 }
 
-// wait runs f within the budget and calls cancel when that is exhausted.
+// wait runs f within the budget and calls cancel when the budget is exhausted.
 func (b *budget) wait(cancel func(), f func() error) error {
 	if b.left <= 0 {
 		return errTooSlow
@@ -164,8 +164,8 @@ type plan struct {
 	pieces      []piece // in response order
 }
 
-// piece is the range of groups from first to last: either one group that is complete in the cache,
-// or groups to request from the source.
+// piece is the range of groups from first to last. It is either one group that is complete in the
+// cache, or groups to request from the source.
 type piece struct {
 	first, last uint64
 	groups      []*group // cached, ascending
@@ -211,7 +211,7 @@ func (t *Track) plan(r *moqt.FetchRequest, sourced bool) (p plan, err error) {
 	return p, nil
 }
 
-// pieces divides a range of groups into complete and incomplete ones. t.mu is held.
+// pieces divides a range of groups into complete and incomplete pieces. t.mu is held.
 func (t *Track) pieces(p *plan, now time.Time) []piece {
 	var list []piece
 	add := func(x piece) {
@@ -575,7 +575,8 @@ func (g *group) complete(t *Track, first, last uint64, now time.Time) bool {
 	return g.coverage(t, now).absent(first, last)
 }
 
-// list lists the cached objects of normal status from first to last of a group, in ascending order.
+// list returns the cached objects of normal status from first to last of a group, in ascending
+// order, and the group's coverage. gone reports that the group was evicted.
 func (t *Track) list(g *group, first, last uint64) (list []fetched, k coverage, gone bool) {
 	now := time.Now()
 	t.mu.Lock()
@@ -659,8 +660,8 @@ func (f *fetched) send(ctx context.Context, group uint64, w *moqt.FetchWriter) e
 
 var errEvictedObject = errors.New("origin: object evicted during a fetch")
 
-// Confirm records that upstream was asked for the objects from first to last of a group: the ones
-// still missing do not exist.
+// Confirm records that upstream was asked for the objects from first to last of a group. Objects
+// that are still missing do not exist.
 func (t *Track) Confirm(id, first, last uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -687,7 +688,7 @@ func (g *group) confirmed(first, last uint64) bool {
 	return true
 }
 
-// noteAbsent records that of the groups from first to last only those in seen exist.
+// noteAbsent records that no groups from first to last exist except those in seen.
 func (t *Track) noteAbsent(first, last uint64, seen []uint64) {
 	slices.Sort(seen)
 	t.mu.Lock()

@@ -8,8 +8,8 @@ import (
 
 // Memory bounds the memory of several tracks together. It may have parts with their own limits,
 // such as one per publisher. Above a limit, the largest part evicts the oldest groups of its
-// largest track, and finally the newest ones too: heavy users make room for light ones. A nil
-// Memory has no limit.
+// largest track, and finally the newest group too, so that heavy users make room for light users. A
+// nil Memory has no limit.
 type Memory struct {
 	limit  atomic.Int64 // bytes; 0 = none
 	used   atomic.Int64
@@ -92,7 +92,7 @@ func (m *Memory) exceeded() bool {
 	return limit > 0 && m.used.Load() > limit
 }
 
-// reclaim evicts groups where a limit is exceeded. The caller holds no track's lock.
+// reclaim evicts groups wherever a limit is exceeded. The caller holds no track's lock.
 func (m *Memory) reclaim() {
 	for ; m != nil; m = m.parent {
 		if m.exceeded() && m.tree.TryLock() { // otherwise another goroutine is evicting
@@ -117,13 +117,13 @@ func (m *Memory) makeRoom() {
 	}
 }
 
-// victims chooses what to evict next. It holds the exhausted candidates: tracks down to their
-// newest group, and parts with nothing to evict.
+// victims chooses the next track to evict from. It holds the exhausted candidates: tracks down to
+// their newest group, and parts with nothing to evict.
 type victims map[any]bool
 
 // next returns the largest track of the largest part, recursively, or nil if nothing is left to
-// evict. all is set when the largest part is down to newest groups: its largest track then gives up
-// everything, which spares the smaller parts. m.tree is held.
+// evict. all is set when the largest part is down to newest groups. Its largest track is then
+// evicted entirely, which spares the smaller parts. m.tree is held.
 func (v victims) next(m *Memory) (t *Track, all bool) {
 	for {
 		var largest *Memory

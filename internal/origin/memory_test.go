@@ -10,8 +10,8 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// fill creates a track with n groups of 10 kB. Above the limit, the newest group may be evicted
-// while it is written.
+// fill creates a track with n 10 kB groups. Above the limit, the newest group may be evicted while
+// it is written.
 func fill(t *testing.T, m *Memory, name string, n int) *Track {
 	t.Helper()
 	tr := NewTrack(moqt.TrackName{Namespace: moqt.Namespace{"m"}, Name: name}, nil, Limits{MaxAge: time.Hour})
@@ -53,8 +53,8 @@ func TestGreedyPublisherEvictsItsOwn(t *testing.T) {
 	}
 }
 
-// TestPartOfMemory checks that a part has its own limit, the limit can change, and a track can move
-// to another part.
+// TestPartOfMemory checks that a part has its own limit, that the limit can change, and that a
+// track can move to another part.
 func TestPartOfMemory(t *testing.T) {
 	whole := NewMemory(0)
 	a, b := whole.Part(100_000), whole.Part(0)

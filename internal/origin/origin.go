@@ -33,10 +33,10 @@ const (
 	DefaultMaxAge   = 3 * time.Second
 )
 
-// Limits bound a track's cache. Zero fields take the defaults.
+// Limits bound a track's cache. Zero fields mean the defaults.
 type Limits struct {
 	MaxBytes int64         // memory of cached groups
-	MaxAge   time.Duration // of cached groups, the newest excepted
+	MaxAge   time.Duration // maximum age of cached groups, except the newest
 	Memory   *Memory       // shared with other tracks; nil = no shared limit
 }
 
@@ -69,7 +69,7 @@ type Stats struct {
 	Late              uint64 // subgroups reset at their deadline
 	Behind            uint64 // subgroups dropped for viewers that fell behind
 	UnsentDatagrams   uint64
-	RepairedDatagrams uint64 // backfilled after no subscription delivered them
+	RepairedDatagrams uint64 // backfilled because no subscription delivered them
 }
 
 // Add adds o's counters, but not its gauges.
@@ -136,7 +136,7 @@ type group struct {
 	requested    []Span // object ranges that upstream was asked to fill
 }
 
-// subgroupKey tells apart streams of one subgroup: with and without its beginning, live and
+// subgroupKey distinguishes streams of one subgroup: with and without its beginning, live and
 // fetched.
 type subgroupKey struct {
 	id                uint64
@@ -416,7 +416,7 @@ func (t *Track) evictOldest() {
 }
 
 // reduce frees a group's oldest parts until it uses at most limit bytes: first datagrams, then
-// complete subgroups, then the start of an open one. t.mu is held.
+// complete subgroups, then the start of an open subgroup. t.mu is held.
 func (g *group) reduce(limit int64) {
 	if n := len(g.datagrams); n > 1 && g.bytes > limit {
 		for _, d := range g.datagrams[:n/2] {
@@ -472,7 +472,7 @@ func (g *group) markMissing(from uint64) {
 	}
 }
 
-// Interrupted records that the publisher went away: the rest of the current group may have been
+// Interrupted records that the publisher left. The rest of the current group may have been
 // published but not received.
 func (t *Track) Interrupted() {
 	t.mu.Lock()
@@ -557,7 +557,7 @@ func hash(dg *moqt.Datagram) uint64 {
 	return maphash.Bytes(hashSeed, dg.Payload) ^ uint64(dg.Priority)<<8 ^ uint64(dg.Status)
 }
 
-// checkSame checks a duplicate datagram's content against the first one (§9.1). t.mu is held.
+// checkSame checks a duplicate datagram's content against that of the first (§9.1). t.mu is held.
 func (t *Track) checkSame(dg moqt.Datagram) error {
 	i, ok := t.find(dg.Group)
 	if !ok {
@@ -607,8 +607,8 @@ func (t *Track) store(dg moqt.Datagram, backfilled bool) bool {
 type Span struct{ First, Last uint64 }
 
 // Missing lists the objects from first to last of a group that may exist but are not cached: gaps
-// between datagrams, which may be losses, and everything after the last one unless the group has
-// ended. It returns nil for a group without datagrams.
+// between datagrams, which may be losses, and everything after the last datagram unless the group
+// has ended. It returns nil for a group without datagrams.
 func (t *Track) Missing(id, first, last uint64) (list []Span) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -674,13 +674,15 @@ func (t *Track) End(code wire.DoneCode, reason string) {
 	}
 }
 
-// maxGroupGap exceeds any real number of groups: at 30 per second it takes four years.
+// maxGroupGap exceeds any real number of groups. At 30 groups per second it takes more than four
+// years to reach.
 const maxGroupGap = 1 << 32
 
-// Restart clears the cache when the publisher is back or replaced and may restart its group
-// numbering. next is the new start; nil if only the first object will show it. Subscriptions
-// continue unless their filter excludes the new groups: those would wait for groups that may never
-// come, and end. If the old numbers were more than maxGroupGap ahead, all subscriptions end.
+// Restart clears the cache when the publisher returned or was replaced and may restart its group
+// numbering. next is the start of the new numbering, or nil if it is unknown until the first
+// object. Subscriptions continue unless their filter excludes the new groups; those would wait for
+// groups that may never come, so they end. If the old numbers were more than maxGroupGap ahead, all
+// subscriptions end.
 func (t *Track) Restart(next *moqt.Location) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

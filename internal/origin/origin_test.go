@@ -476,7 +476,8 @@ func (r *testServer) read(sub *moqt.Subscription) (group uint64, objects [][]byt
 	}
 }
 
-// TestCutThrough checks that an object's first bytes reach the viewer before its last have arrived.
+// TestCutThrough checks that an object's first bytes reach the viewer before its last bytes have
+// arrived.
 func TestCutThrough(t *testing.T) {
 	tr := NewTrack(testName, nil, Limits{})
 	r := newTestServer(t, tr)
@@ -577,8 +578,8 @@ func TestLateJoiner(t *testing.T) {
 	}
 }
 
-// TestAttach checks that objects that arrive between Attach, Accept and Serve come once: through
-// the subscription, and not through the joining fetch.
+// TestAttach checks that objects that arrive between Attach, Accept and Serve are delivered once,
+// through the subscription and not through the joining fetch.
 func TestAttach(t *testing.T) {
 	tr := NewTrack(testName, nil, Limits{})
 	f, err := tr.OpenSubgroup(header(4, 0))
@@ -586,7 +587,7 @@ func TestAttach(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := uint64(0)
-	write := func() { // an object in the open subgroup, one in its own and a datagram
+	write := func() { // an object in the open subgroup, an object in its own subgroup and a datagram
 		if err := f.WriteObject(moqt.Object{ID: next}, []byte{byte(next)}); err != nil {
 			t.Error(err)
 		}
@@ -755,7 +756,7 @@ func TestFetchAfterTrim(t *testing.T) {
 }
 
 // TestViewerThatReadsNothing checks that a stalled viewer does not make the track exceed its limit,
-// and other viewers get everything.
+// and that other viewers get everything.
 func TestViewerThatReadsNothing(t *testing.T) {
 	const size, frames = 400_000, 180 // 72 MB: more than a session's receive window
 	const maxOpen = 8
@@ -798,7 +799,7 @@ func TestViewerThatReadsNothing(t *testing.T) {
 	tr.mu.Unlock()
 }
 
-// TestEndWithUnreadViewer checks that a viewer that reads nothing does not block the end of a
+// TestEndWithUnreadViewer checks that a viewer that reads nothing does not prevent the end of a
 // track.
 func TestEndWithUnreadViewer(t *testing.T) {
 	tr := NewTrack(testName, nil, Limits{MaxAge: 50 * time.Millisecond})

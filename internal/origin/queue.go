@@ -48,7 +48,7 @@ type Delivery struct {
 	Track           *Track
 	Group, Subgroup uint64
 	Arrived         time.Time // first byte of the first object due
-	Ended           time.Time // when the transport took the last byte, or the drop
+	Ended           time.Time // time when the transport took the last byte, or of the drop
 	Bytes           int64     // sent, object headers included
 	Dropped         string    // late, behind, blocked, reset or ended; "" if sent in full
 }
@@ -178,7 +178,7 @@ func (q *Queue) congested(now time.Time) (first class, ok bool) {
 	return first, ok
 }
 
-// stale returns the deliveries of a line to drop. missed reports that one was just late.
+// stale returns the deliveries of a line to drop. missed reports whether one was just late.
 func stale(deliveries []*delivery, missed bool, now time.Time) []*delivery {
 	oldest, newest := uint64(math.MaxUint64), uint64(0)
 	for _, d := range deliveries {

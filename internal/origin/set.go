@@ -42,7 +42,7 @@ func (s *Set) queue(session *moqt.Session) *Queue {
 	return q
 }
 
-// Add adds a track and replaces one of the same name.
+// Add adds a track. It replaces any track of the same name.
 func (s *Set) Add(t *Track) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +52,7 @@ func (s *Set) Add(t *Track) {
 	s.tracks[t.Name().String()] = t
 }
 
-// Track returns the track of that name, or nil.
+// Track returns the track with that name, or nil.
 func (s *Set) Track(name moqt.TrackName) *Track {
 	s.mu.Lock()
 	defer s.mu.Unlock()

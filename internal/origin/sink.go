@@ -12,9 +12,11 @@ import (
 // subscription's session. A wrapper may take some of them another way, for example datagrams that
 // the kernel already forwarded.
 type Sink interface {
-	// Context ends with the subscription; its cause is the reason.
+	// Context returns a context that is cancelled when the subscription ends. Its cause is the
+	// reason.
 	Context() context.Context
-	// Changed is closed when the subscriber next updates any of the following settings.
+	// Changed returns a channel that is closed when the subscriber next updates any of the
+	// following settings.
 	Changed() <-chan struct{}
 	// Passes reports whether the filter and forward state currently let an object through.
 	Passes(moqt.Location) bool
@@ -22,7 +24,7 @@ type Sink interface {
 	Ended(group uint64) bool
 	// Forwarding is false while the subscriber has paused the subscription.
 	Forwarding() bool
-	// Priority is the subscriber's priority; lower values go first.
+	// Priority returns the subscriber's priority; lower values go first.
 	Priority() uint8
 	// DeliveryTimeouts returns the timeout of an object, from its first byte, and of a subgroup,
 	// from its end; 0 means none. first holds the properties of the subgroup's first object, which
@@ -45,8 +47,8 @@ type SubgroupSink interface {
 	// Send sends src to its end and returns when the transport has taken everything. If src's
 	// deadline passes first, Send resets the subgroup and returns moqt.ErrDeliveryTimeout.
 	Send(src moqt.Source) error
-	// More signals that Send's source has more bytes; Retime that it may have more and that its
-	// deadline changed.
+	// More signals that Send's source has more bytes. Retime signals that it may have more bytes
+	// and that its deadline changed.
 	More()
 	Retime()
 	// Close ends the subgroup; Reset and Abort reset its stream.

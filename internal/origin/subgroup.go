@@ -62,7 +62,7 @@ type subgroup struct {
 	gone       bool         // evicted; guarded by t.mu
 
 	mu         sync.Mutex
-	id         uint64   // subgroup ID, known from the first object at the latest
+	id         uint64   // subgroup ID, known once the first object has arrived
 	chunks     [][]byte // all full except the last
 	starts     []int64  // offset of each chunk
 	size       int64
@@ -128,13 +128,13 @@ func (s *subgroup) wake() {
 	}
 }
 
-// wait returns a channel that closes at the next change. s.mu is held.
+// wait returns a channel that is closed at the next change. s.mu is held.
 func (s *subgroup) wait() <-chan struct{} {
 	s.waiting = true
 	return s.changed
 }
 
-// first returns the properties of the subgroup's first object, nil if it is not cached.
+// first returns the properties of the subgroup's first object, or nil if it is not cached.
 func (s *subgroup) first() moqt.Properties {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +145,7 @@ func (s *subgroup) first() moqt.Properties {
 }
 
 // object returns object i, or a channel to wait on if it has not arrived yet. over is set if it
-// never will arrive. If objects from i on were evicted, it returns the first one left and its
+// will never arrive. If objects from i on were evicted, it returns the first one left and its
 // index.
 func (s *subgroup) object(i int) (o object, at int, changed <-chan struct{}, over bool) {
 	s.mu.Lock()
@@ -234,7 +234,7 @@ func (s *subgroup) bytes(at, limit int64) (b []byte, changed <-chan struct{}, st
 	return s.from(at, limit), nil, s.state
 }
 
-// unsent returns the arrival time of the object at offset at, false if nothing from there on has
+// unsent returns the arrival time of the object at offset at, or false if nothing from there on has
 // arrived.
 func (s *subgroup) unsent(at int64) (arrived time.Time, ok bool) {
 	s.mu.Lock()
@@ -519,9 +519,9 @@ func (s *subgroup) grow(n int64, added []object, list *[]*delivery) bool {
 	return true
 }
 
-// CheckDuplicate compares an object with the one of the same ID in a cached subgroup: a publisher
-// may repeat an object, but not change it (§9.1). payload is a prefix of the payload; only that
-// much is compared. An error wraps wire.ErrMalformedTrack.
+// CheckDuplicate compares an object with the object of the same ID in a cached subgroup, because a
+// publisher may repeat an object but not change it (§9.1). payload is a prefix of the payload; only
+// that much is compared. An error wraps wire.ErrMalformedTrack.
 func (t *Track) CheckDuplicate(group, id uint64, o wire.Object, payload []byte) error {
 	t.mu.Lock()
 	i, ok := t.find(group)

@@ -48,7 +48,7 @@ type delivery struct {
 	started time.Time
 	dropped chan struct{} // closed when the delivery is dropped
 	index   int           // in subgroup.deliveries; guarded by its mu
-	sent    atomic.Int64  // offset in the subgroup, all before it is sent
+	sent    atomic.Int64  // offset in the subgroup; everything before it has been sent
 
 	timeout          atomic.Int64              // an object's delivery timeout, from its first byte; 0 = none
 	subgroupDeadline atomic.Pointer[time.Time] // set when the subgroup ends
@@ -58,7 +58,7 @@ type delivery struct {
 	isDropped bool
 }
 
-// waited returns how long ago the oldest unsent object arrived; 0 if there is none.
+// waited returns how long ago the oldest unsent object arrived, or 0 if there is none.
 func (d *delivery) waited(now time.Time) time.Duration {
 	arrived, ok := d.sg.unsent(d.sent.Load())
 	if !ok {
@@ -67,14 +67,14 @@ func (d *delivery) waited(now time.Time) time.Duration {
 	return now.Sub(arrived)
 }
 
-// stream returns the delivery's stream, nil until it is open.
+// stream returns the delivery's stream, or nil until it is open.
 func (d *delivery) stream() SubgroupSink {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.w
 }
 
-// more tells the stream that more bytes have arrived.
+// more notifies the stream that more bytes have arrived.
 func (d *delivery) more() {
 	if w := d.stream(); w != nil {
 		w.More()
@@ -143,7 +143,7 @@ func (v *Viewer) Info() moqt.TrackInfo {
 	return i
 }
 
-// Largest returns the track's largest location. Before Serve it leaves out the objects that arrive
+// Largest returns the track's largest location. Before Serve it excludes the objects that arrive
 // after Attach, since they belong to the subscription, but not a location learned from upstream.
 func (v *Viewer) Largest() (l moqt.Location, ok bool) {
 	t := v.t
@@ -161,9 +161,9 @@ func (v *Viewer) Largest() (l moqt.Location, ok bool) {
 	return l, ok
 }
 
-// Serve sends the objects that arrive after Attach to the accepted subscription until it or the
-// track ends. It returns the subscription's cause, or the *moqt.DoneError that ended the track,
-// after all its goroutines have ended. Call it at most once.
+// Serve sends the objects that arrive after Attach to the accepted subscription until the
+// subscription or the track ends. It returns the subscription's cause, or the *moqt.DoneError that
+// ended the track, after all its goroutines have ended. Call it at most once.
 func (v *Viewer) Serve(sink Sink) error {
 	t, q := v.t, v.q
 	v.start(sink)
@@ -255,7 +255,8 @@ func (v *Viewer) sendDatagram(d moqt.Datagram) {
 	}
 }
 
-// wants reports whether the viewer is due an object: it arrived after Attach and passes the filter.
+// wants reports whether to send the viewer an object, that is, whether it arrived after Attach and
+// passes the filter.
 func (v *Viewer) wants(group uint64, o *object) bool {
 	return o.arrival > v.after && v.sink.Passes(moqt.Location{Group: group, Object: o.ID})
 }
@@ -272,7 +273,7 @@ func (v *Viewer) offer(sg *subgroup) {
 	v.signal()
 }
 
-// endOnRestart ends the subscription: the groups it waits for will not be published.
+// endOnRestart ends the subscription because the groups it waits for will not be published.
 func (v *Viewer) endOnRestart() {
 	v.mu.Lock()
 	v.restarted = true
@@ -442,22 +443,22 @@ func (v *Viewer) pump(d *delivery, restart []byte, at int64, i int) error {
 	return s.err
 }
 
-// source implements moqt.Source for a delivery: its stream pulls bytes as it builds packets. Except
-// for Deadline, it is not safe for concurrent use.
+// source implements moqt.Source for a delivery, whose stream pulls bytes as it builds packets.
+// Except for Deadline, it is not safe for concurrent use.
 type source struct {
 	d       *delivery
 	at      int64         // end of the bytes taken so far
 	i       int           // index of the object at that offset, or a smaller one
 	cached  time.Duration // objects older than this are not sent; negative = no limit
-	arrived atomic.Int64  // of the last object taken, nanoseconds after epoch; 0 = no deadline
+	arrived atomic.Int64  // arrival of the last object taken, nanoseconds after epoch; 0 = no deadline
 	err     error         // why the source ended early
 }
 
 // epoch is the base of source's times.
 var epoch = time.Now().Add(-time.Nanosecond)
 
-// Next returns the next bytes: of one object or, where objects have deadlines, of those that
-// arrived together.
+// Next returns the next bytes of one object or, where objects have deadlines, of several objects
+// that arrived together.
 func (s *source) Next() ([]byte, error) {
 	d := s.d
 	if n := s.at - d.sent.Load(); n > 0 {

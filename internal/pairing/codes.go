@@ -14,7 +14,7 @@ import (
 // Limits of a relay's codes.
 const (
 	maxCodes     = 256  // valid at a time
-	perMinute    = 60   // requests of an address (IPv6: of its /64)
+	perMinute    = 60   // requests per address (in IPv6 per /64)
 	allPerMinute = 6000 // requests of all addresses
 )
 
@@ -35,8 +35,7 @@ type entry struct {
 // NewCodes returns no codes.
 func NewCodes() *Codes { return &Codes{codes: map[string]entry{}} }
 
-// Create serves the creation of a code: the request's body is the encrypted address, the response the
-// code.
+// Create creates a code. The request's body is the encrypted address; the response is the code.
 func (c *Codes) Create(w http.ResponseWriter, r *http.Request) {
 	sealed, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBytes))
 	var long *http.MaxBytesError
@@ -57,7 +56,7 @@ func (c *Codes) Create(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, code+"\n")
 }
 
-// Serve serves the encrypted address of the code in the path value "code".
+// Serve sends the encrypted address of the code in the path value "code".
 func (c *Codes) Serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	sealed, ok := c.get(r.PathValue("code"), prefix(r.RemoteAddr))
@@ -96,7 +95,8 @@ func (c *Codes) add(sealed []byte) (code string, ok bool) {
 	return code, true
 }
 
-// get returns nil for unknown codes, and false if the address or all addresses ask too often.
+// get returns nil for unknown codes, and false if the address, or all addresses together, ask too
+// often.
 func (c *Codes) get(code string, from netip.Prefix) (sealed []byte, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -39,7 +39,7 @@ func Seal(address string) (key string, sealed []byte, err error) {
 	_, _ = rand.Read(k[:]) // never fails
 	sealed = gcm(k[:]).Seal(nil, nonce[:], []byte(address), nil)
 	if len(sealed) > MaxBytes {
-		return "", nil, fmt.Errorf("the address has %d bytes; pairing carries %d", len(address), MaxBytes-16)
+		return "", nil, fmt.Errorf("the address has %d bytes; pairing carries at most %d", len(address), MaxBytes-16)
 	}
 	return base64.RawURLEncoding.EncodeToString(k[:]), sealed, nil
 }
@@ -52,7 +52,7 @@ func Open(key string, sealed []byte) (address string, err error) {
 	}
 	text, err := gcm(k).Open(nil, nonce[:], sealed, nil)
 	if err != nil {
-		return "", errors.New("the pairing link's key does not fit its code")
+		return "", errors.New("the pairing link's key does not match its code")
 	}
 	return string(text), nil
 }
@@ -104,8 +104,8 @@ func Resolve(ctx context.Context, link string) (address string, err error) {
 	return Open(key, sealed)
 }
 
-// do sends a request and returns up to limit bytes of the response. An unwanted status is the error
-// refusal.
+// do sends a request and returns up to limit bytes of the response. For any status but want, the
+// error begins with refusal.
 func do(req *http.Request, limit int64, want int, refusal string) ([]byte, error) {
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

@@ -129,8 +129,8 @@ func TestCodesRefused(t *testing.T) {
 	})
 }
 
-// TestGuessing: an address that guesses is refused for the rest of the minute, others are served, and
-// memory is bounded.
+// TestGuessing checks that an address that guesses is refused for the rest of the minute, that
+// other addresses are served, and that memory is bounded.
 func TestGuessing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewCodes()

@@ -14,7 +14,7 @@ const (
 	maxHoles  = 256      // gaps in the object IDs of one group
 	maxStarts = 255      // payloads of one group
 	history   = 64       // finished groups remembered
-	partCost  = 128      // overhead per part, bytes of memory
+	partCost  = 128      // memory overhead per part in bytes
 	room      = 32 << 20 // bytes of memory, unless two payloads need more
 )
 
@@ -23,15 +23,16 @@ const (
 	// reordering is the number of later parts after which a part counts as lost (RFC 9002 §6.1.1).
 	reordering = 3
 	// quiet is the time without parts of a group after which its missing end is requested, or a
-	// quarter of the round-trip time if longer. If more than nearby parts are missing, the end has
-	// probably not been sent yet: it is requested when another group begins, or after longer times
-	// that wait.
+	// quarter of the round-trip time if that is longer. If more than nearby parts are missing, the
+	// end has probably not been sent yet. It is then requested when another group begins, or after
+	// longer times that wait.
 	quiet  = 8 * time.Millisecond
 	longer = 10
-	// Requests for parts closer than this are merged: duplicates cost less than another message.
+	// Requests for parts closer than this are merged, because duplicates cost less than another
+	// message.
 	nearby = 8
-	// The first maxRequests of a group request exactly the missing parts; later ones everything
-	// from the first missing part to the last.
+	// The first maxRequests of a group request exactly the missing parts. Later requests ask for
+	// everything from the first missing part to the last.
 	maxRequests = 16
 )
 
@@ -40,13 +41,14 @@ const defaultTimeout = 2 * time.Second
 
 // Limits bound an Assembler.
 type Limits struct {
-	// MaxPayload is the maximum payload, bytes.
+	// MaxPayload is the maximum payload in bytes.
 	MaxPayload int
 	// Timeout is the time after its first part at which a group is dropped; 0 means 2 s.
 	Timeout time.Duration
 }
 
-// room returns the memory bound in bytes, overhead included: sixteen payloads, within limits.
+// room returns the memory limit in bytes, overhead included. It is maxFrames payloads or the
+// constant room, whichever is less, but at least two payloads.
 func (l Limits) room() int { return max(2*l.MaxPayload, min(maxFrames*l.MaxPayload, room)) }
 
 // Stats are an Assembler's counters.
@@ -75,7 +77,7 @@ func (s *Stats) Add(o Stats) {
 	s.Refused += o.Refused
 }
 
-// Since returns the difference to earlier counters.
+// Since returns the difference from earlier counters.
 func (s Stats) Since(earlier Stats) Stats {
 	return Stats{
 		Frames:    s.Frames - earlier.Frames,
@@ -149,7 +151,7 @@ type hole struct {
 type start struct {
 	first, last uint64 // IDs of the payload's parts
 	length      int
-	size        int // bytes of each part but the last
+	size        int // size in bytes of each part except the last
 	priority    uint8
 	done        bool
 }
@@ -220,7 +222,7 @@ func (a *Assembler) frame(group uint64) *frame {
 	return nil
 }
 
-// fill marks an object as received; false if it already was.
+// fill marks an object as received. It returns false if it already was.
 func (f *frame) fill(id uint64) bool {
 	if id >= f.next {
 		f.expect(id)
@@ -254,7 +256,7 @@ func (f *frame) fill(id uint64) bool {
 	return true
 }
 
-// expect adds a hole from next to end, exclusive.
+// expect adds a hole from next up to, but excluding, end.
 func (f *frame) expect(end uint64) {
 	if end > f.next {
 		f.holes = append(f.holes, hole{first: f.next, last: end - 1})
@@ -262,7 +264,7 @@ func (f *frame) expect(end uint64) {
 	}
 }
 
-// begin records that part d begins a payload of length bytes; false if invalid.
+// begin records that part d begins a payload of length bytes. It returns false if that is invalid.
 func (f *frame) begin(d *moqt.Datagram, length uint64, most int) bool {
 	size := uint64(len(d.Payload))
 	if length > uint64(most) || size > length || size == 0 && length > 0 || len(f.starts) == maxStarts {
@@ -327,7 +329,7 @@ func (a *Assembler) collect(f *frame, id uint64) (whole []Payload) {
 // whole reports whether the group is complete.
 func (f *frame) whole() bool { return f.end > 0 && f.next >= f.end && len(f.holes) == 0 && f.ready() }
 
-// ready reports whether the group has payloads and all known ones are complete.
+// ready reports whether the group has payloads and all known payloads are complete.
 func (f *frame) ready() bool {
 	return len(f.starts) > 0 && !slices.ContainsFunc(f.starts, func(s start) bool { return !s.done })
 }
@@ -408,7 +410,7 @@ func (a *Assembler) Due(now time.Time, rtt time.Duration, limit int) (list []Req
 	return list
 }
 
-// gapTimeout returns the time without parts of a group after which missing ones are requested.
+// gapTimeout returns the time without parts of a group after which missing parts are requested.
 func gapTimeout(rtt time.Duration) time.Duration { return max(quiet, rtt/4) }
 
 // endDue returns the time to request a group's missing end if no other group begins.
@@ -419,10 +421,10 @@ func (f *frame) endDue(rtt time.Duration) time.Time {
 	return f.newest.Add(gapTimeout(rtt))
 }
 
-// ask appends requests for a group's missing parts; over means that no more will arrive
-// unrequested. The last request within limit covers everything still missing. A further request
-// would have to wait for an answer, which a rate-limited relay may send only after the group has
-// expired.
+// ask appends requests for a group's missing parts; over means that no more parts will arrive
+// unless requested. The last request within limit covers everything still missing. A further
+// request would have to wait for an answer, which a rate-limited relay may send only after the
+// group has expired.
 func (a *Assembler) ask(f *frame, over bool, limit int, list []Request) []Request {
 	var open *Request
 	for i := range f.holes {
@@ -451,7 +453,8 @@ func (a *Assembler) ask(f *frame, over bool, limit int, list []Request) []Reques
 	return list
 }
 
-// Deadline returns the time at which an incomplete group is dropped; zero if the group is not held.
+// Deadline returns the time at which an incomplete group is dropped, or zero if the group is not
+// held.
 func (a *Assembler) Deadline(group uint64) time.Time {
 	if f := a.frame(group); f != nil {
 		return f.began.Add(a.limits.Timeout)
@@ -459,7 +462,8 @@ func (a *Assembler) Deadline(group uint64) time.Time {
 	return time.Time{}
 }
 
-// Next returns the time to call Due if no part arrives before; false if nothing is held.
+// Next returns the time at which to call Due if no part arrives before. It returns false if nothing
+// is held.
 func (a *Assembler) Next(rtt time.Duration) (at time.Time, ok bool) {
 	for i, f := range a.frames {
 		deadline := f.began.Add(a.limits.Timeout)

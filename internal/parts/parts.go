@@ -10,12 +10,12 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// MaxPart is the maximum payload of one object, bytes. With MOQT, WebTransport and QUIC headers it
-// fits 1200 bytes of UDP payload, which every QUIC path carries (RFC 9000 §14).
+// MaxPart is the maximum payload of one object in bytes. With MOQT, WebTransport and QUIC headers
+// it fits 1200 bytes of UDP payload, which every QUIC path carries (RFC 9000 §14).
 const MaxPart = 1130
 
-// LengthProperty marks the first part of a payload; its value is the payload's length in bytes. The
-// type is even, for a number, and outside the mandatory range.
+// LengthProperty marks the first part of a payload. Its value is the payload's length in bytes. Its
+// type is even, because the value is a number, and outside the mandatory range.
 const LengthProperty = 0x6863_706c
 
 // maxObjects is the exclusive upper bound of object IDs in a group.
@@ -39,5 +39,5 @@ func Cut(d moqt.Datagram, payload []byte) iter.Seq[moqt.Datagram] {
 	}
 }
 
-// Count returns the number of objects that Cut makes of n bytes.
+// Count returns the number of objects that Cut makes from n bytes.
 func Count(n int) int { return max(1, (n+MaxPart-1)/MaxPart) }

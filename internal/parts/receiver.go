@@ -9,8 +9,8 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// Limit of a Receiver's concurrent fetches, and their priority, which is above that of frames: the
-// frame that waits for them is older than newly sent ones.
+// Limit of a Receiver's concurrent fetches, and their priority, which is above that of frames,
+// because the frame that waits for them is older than newly sent frames.
 const (
 	maxFetches    = 8
 	fetchPriority = uint8(64)
@@ -47,8 +47,8 @@ func NewReceiver(ctx context.Context, sub *moqt.Subscription, l Limits, take fun
 	return r
 }
 
-// Joining declares that the earlier part of the subscription's first group is being fetched; pass
-// it to Add.
+// Joining declares that the earlier part of the subscription's first group is being fetched. Pass
+// that part to Add.
 func (r *Receiver) Joining() {
 	if l := r.sub.Largest; l != nil {
 		r.mu.Lock()
@@ -57,8 +57,8 @@ func (r *Receiver) Joining() {
 	}
 }
 
-// Run receives the subscription's datagrams until it or the context ends, and returns the reason.
-// Incomplete groups are dropped.
+// Run receives the subscription's datagrams until the subscription ends or ctx is done, and returns
+// the reason. Incomplete groups are dropped.
 func (r *Receiver) Run() error {
 	defer r.fetches.Wait()
 	defer r.close()
@@ -80,7 +80,7 @@ func (r *Receiver) close() {
 	r.a.Close()
 }
 
-// Add adds a part; fetched marks one that is not a datagram of the subscription.
+// Add adds a part. fetched marks a part that is not a datagram of the subscription.
 func (r *Receiver) Add(d *moqt.Datagram, fetched bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

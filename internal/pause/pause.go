@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// For sleeps for d, not at all if d is negative. It returns ctx's error as soon as ctx ends.
+// For sleeps for d, or not at all if d is negative. It returns ctx's error as soon as ctx is done.
 func For(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -28,8 +28,8 @@ type Cloud struct {
 	RGB []byte    // 3×n, or nil without colour
 }
 
-// Points converts c to millimetres; scale is millimetres per unit. A point beyond ±32.767 m is an
-// error. Without colour, points are white.
+// Points converts c to millimetres. scale is the number of millimetres per unit. A point beyond
+// ±32.767 m is an error. Without colour, points are white.
 func (c Cloud) Points(scale float64) (pointcloud.Points, error) {
 	p := pointcloud.Points{XYZ: make([]int16, len(c.XYZ)), RGB: c.RGB}
 	for i, v := range c.XYZ {
@@ -251,7 +251,7 @@ func (h *header) columns() (xyz, rgb []property, err error) {
 	}
 	for _, p := range rgb {
 		if kindSize(p.kind) != 1 {
-			return nil, nil, fmt.Errorf("ply: property %s is %s, only uchar colours are supported", p.name, p.kind)
+			return nil, nil, fmt.Errorf("ply: property %s is %s; only uchar colours are supported", p.name, p.kind)
 		}
 	}
 	return xyz, rgb, nil
@@ -262,7 +262,7 @@ func (h header) readBinary(in *bufio.Reader) (Cloud, error) {
 	if size == 0 && h.points > 0 {
 		return Cloud{}, errors.New("ply: the vertices lack x, y or z")
 	}
-	// Allocate by the data read, not by the header.
+	// Allocate for the data read, not for the size in the header.
 	var data bytes.Buffer
 	if _, err := io.Copy(&data, io.LimitReader(in, int64(h.points)*int64(size))); err != nil {
 		return Cloud{}, fmt.Errorf("ply: %w", err)

@@ -102,8 +102,8 @@ type body struct {
 
 // Decoder reads objects. It reuses its buffers and is not safe for concurrent use.
 type Decoder struct {
-	// MaxPoints bounds the decoder's allocation: pixels of a grid or points of a cloud. 0 is the
-	// format's limit, MaxPoints.
+	// MaxPoints bounds the decoder's allocation: pixels of a grid or points of a cloud. 0 means the
+	// format's limit, the constant MaxPoints.
 	MaxPoints int
 
 	engine decoderEngine
@@ -179,7 +179,7 @@ func (d *Decoder) parse(headers *[4]Header, objects [][]byte) (points int, err e
 		case int(h.Width)*int(h.Height) > d.limit():
 			return 0, formatError("width", 32, "%d×%d pixels exceed this decoder's limit of %d", h.Width, h.Height, d.limit())
 		case i > 0 && !h.sameFrame(&headers[0]):
-			return 0, formatError("mismatch", 8, "object %d belongs to another frame than object 0", i)
+			return 0, formatError("mismatch", 8, "object %d belongs to a different frame from object 0", i)
 		case seen[h.Description]:
 			return 0, formatError("description", 30, "%d given twice", h.Description)
 		}
@@ -199,7 +199,7 @@ func (h *Header) sameFrame(o *Header) bool {
 	return a == b
 }
 
-// Errors in a body, equal in both engines.
+// Errors in a body are the same in both engines.
 func zstdError(detail string) error { return formatError("zstd", HeaderLen, "%s", detail) }
 
 func rawLengthError(h *Header) error {

@@ -23,8 +23,8 @@ const (
 	version = 1
 )
 
-// Header is the fixed part of an object. Encoders fill in Layout, Codec, Flags,
-// Description, Descriptions (from 0 to 1), Width, Height, Points and RawLength.
+// Header is the fixed part of an object. Encoders fill in Layout, Codec, Flags, Description,
+// Descriptions (0 becomes 1), Width, Height, Points and RawLength.
 type Header struct {
 	Layout       Layout
 	Codec        Codec

@@ -102,12 +102,12 @@ func TestDecoderRefuses(t *testing.T) {
 		{
 			"grid and cloud",
 			decodeGrid(0, object, points),
-			"mismatch at byte 8: object 1 belongs to another frame than object 0",
+			"mismatch at byte 8: object 1 belongs to a different frame from object 0",
 		},
 		{
 			"cloud and grid",
 			decodeGrid(0, points, object),
-			"mismatch at byte 8: object 1 belongs to another frame than object 0",
+			"mismatch at byte 8: object 1 belongs to a different frame from object 0",
 		},
 		{"grid above the limit", decodeGrid(63, object), "width at byte 32: 8×8 pixels exceed this decoder's limit of 63"},
 		{"cloud above the limit", decodePoints(63, points), "points at byte 36: 64 points exceed this decoder's limit of 63"},

@@ -29,7 +29,7 @@ enum {
 };
 
 // A pixel in the predictor: four 16-bit lanes with depth, R−G, G in the high byte, and B−G. The top
-// bits of depth and G are flipped, so that signed comparison orders them; sums and differences mod
+// bits of depth and G are flipped to let signed comparison order them; sums and differences mod
 // 2¹⁶ are then as specified, G's mod 2⁸. v8 holds two pixels, or one and padding; s8 is the signed
 // version.
 typedef uint16_t v8 __attribute__((vector_size(16)));
@@ -73,8 +73,8 @@ static struct hcpf_result fail_zstd(size_t code)
 	return (struct hcpf_result){.error = HCPF_BAD_ZSTD, .zstd = ZSTD_getErrorName(code)};
 }
 
-// Output planes with room for the worst case, so that kernels need no bounds checks. Nibble planes
-// hold one nibble per byte until pack.
+// Output planes with room for the worst case: kernels need no bounds checks. Nibble planes hold one
+// nibble per byte until pack.
 enum { MASK, COORD_X, COORD_Y, COORD_Z, GREEN, CHROMA, ESCAPES, PLANES };
 
 struct planes {
@@ -177,7 +177,7 @@ static struct hcpf_result compress(struct hcpf_encoder *e, const struct planes *
 		if (p->end[i] > p->start[i])
 			last = i;
 	}
-	// Each additional block costs a few bytes more than the bound.
+	// The bound excludes a few bytes for each additional block.
 	if (!reserve(&e->out, ZSTD_compressBound(total) + 16 * PLANES))
 		return fail(HCPF_NO_MEMORY);
 	set_level(e, records);

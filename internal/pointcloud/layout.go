@@ -70,7 +70,7 @@ func Layouts() []Layout {
 	return all
 }
 
-// ParseLayout parses a layout's letter, ignoring case; false if unknown.
+// ParseLayout parses a layout's letter, ignoring case. It returns false if the letter is unknown.
 func ParseLayout(letter string) (Layout, bool) {
 	for _, l := range Layouts() {
 		if strings.EqualFold(letter, layouts[l].letter) {

@@ -174,7 +174,7 @@ func (o *output) create(dir string) error {
 func (o *output) fragment(samples []cmaf.Sample) error {
 	b := cmaf.Fragment(uint32(o.written+1), o.at, samples)
 	if len(b) != int(o.entries[o.written].Size) {
-		return fmt.Errorf("%s: GoP %d has %d bytes, its index says %d", o.file.Name(), o.written, len(b),
+		return fmt.Errorf("%s: GoP %d has %d bytes, but its index says %d", o.file.Name(), o.written, len(b),
 			o.entries[o.written].Size)
 	}
 	o.at += uint64(o.entries[o.written].Duration)
@@ -184,7 +184,7 @@ func (o *output) fragment(samples []cmaf.Sample) error {
 	return err
 }
 
-// closeAll returns the first error: on a full disk, all outputs fail.
+// closeAll returns the first error, because on a full disk all outputs fail.
 func closeAll(outputs []*output) (err error) {
 	for _, o := range outputs {
 		closed := o.close()

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestDiskFullSaysOneLine closes many files on a full disk.
+// TestDiskFullSaysOneLine closes many files on a full disk. The error must be one line.
 func TestDiskFullSaysOneLine(t *testing.T) {
 	var outputs []*output
 	for range 20 {

@@ -18,8 +18,8 @@ import (
 // root is the namespace of a Reader's objects.
 var root = []string{"prepared"}
 
-// Reader reads prepared video like the recording of a session: the same objects, timed as a live
-// encoder would send them. Rates come one GoP ahead.
+// Reader reads prepared video like the recording of a session. It returns the same objects, timed
+// as a live encoder would send them. Rates come one GoP ahead.
 type Reader struct {
 	Info   recording.Info
 	s      *Sphere
@@ -87,7 +87,7 @@ func seconds(v float64) time.Duration { return time.Duration(v*1e9 + 0.5) }
 // Close closes the files.
 func (r *Reader) Close() error { return r.s.Close() }
 
-// Next returns the next object in order of time, and io.EOF at the end.
+// Next returns the next object in time order, or io.EOF at the end.
 func (r *Reader) Next() (recording.Object, error) {
 	for len(r.queued) == 0 {
 		if r.next == len(r.s.Rates) {
@@ -119,15 +119,15 @@ func (r *Reader) Chunks(do func(offset int64, objects []recording.Object) error)
 	return nil
 }
 
-// ReadChunk returns the objects of a GoP.
+// ReadChunk returns the objects of the GoP that Chunks passed with this offset.
 func (r *Reader) ReadChunk(offset int64) ([]recording.Object, error) {
 	return r.s.gop(int(offset), true)
 }
 
-// firstGroup returns the first GoP's group ID, as of a publisher started at s.Start.
+// firstGroup returns the first GoP's group ID, as if a publisher had started at s.Start.
 func (s *Sphere) firstGroup() uint64 { return uint64(s.Start.UnixMilli()) }
 
-// gop returns the objects of a GoP in sending order: catalog, rates of the next GoP, then media.
+// gop returns the objects of a GoP in send order: catalog, rates of the next GoP, then media.
 func (s *Sphere) gop(g int, payload bool) ([]recording.Object, error) {
 	group := s.firstGroup() + uint64(g)
 	video := s.tracks[slices.IndexFunc(s.tracks, func(f *file) bool { return f.Name == catalog.VideoTrack })]

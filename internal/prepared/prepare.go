@@ -22,7 +22,7 @@ import (
 	"holocast/internal/tileencoder"
 )
 
-// Options configures Prepare. Zero fields take the defaults.
+// Options configures Prepare. Zero fields mean the defaults.
 type Options struct {
 	equirect.Options
 	Columns, Rows int    // defaults: 8 and 4
@@ -30,8 +30,8 @@ type Options struct {
 	Quantisers    []int  // per quality, the worst first
 	Preset        string // default: medium
 	Log           *slog.Logger
-	// Progress, if set, is called with the number of pictures done and the approximate total, 0
-	// while unknown.
+	// Progress, if set, is called with the number of pictures done and the approximate total, which
+	// is 0 while unknown.
 	Progress func(done, total int64)
 }
 
@@ -49,10 +49,10 @@ type identity struct {
 	FPSDen     int
 	Quantisers []int
 	Preset     string
-	Start      int64 // of the media time, UNIX ms; not compared
+	Start      int64 // start of the media time, UNIX ms; not compared
 }
 
-// preparation is a preparation in progress.
+// preparation is the state of a call of Prepare.
 type preparation struct {
 	opts  Options
 	dir   string
@@ -377,7 +377,8 @@ func (p *preparation) writePart(gop int64, g *gopBuffer) error {
 	return writeFile(p.part(gop, "json"), mustMarshal(h))
 }
 
-// have reports whether a GoP is complete. The last one may be short and is encoded again.
+// have reports whether a GoP with the given number of frames is complete. The last GoP may be short
+// and is encoded again.
 func (p *preparation) have(gop, frames int64) bool {
 	h, err := p.readHeader(gop)
 	return err == nil && int64(h.Frames) == frames

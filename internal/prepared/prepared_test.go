@@ -24,7 +24,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// film creates 2.5 seconds of video at 10 pictures a second, with sound.
+// film creates 2.5 seconds of video at 10 pictures per second, with sound.
 func film(t *testing.T) string {
 	t.Helper()
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
@@ -73,7 +73,7 @@ func objects(t *testing.T, dir string) ([]recording.Object, *Reader) {
 }
 
 // TestReadsLikeARecording checks that the folder reads like the recording of a session: complete,
-// in time order, with aligned groups, and the rates of each GoP one GoP ahead.
+// in time order, with aligned groups, and with the rates of each GoP one GoP ahead.
 func TestReadsLikeARecording(t *testing.T) {
 	dir := prepare(t)
 	list, r := objects(t, dir)
@@ -316,7 +316,7 @@ func TestBadFolders(t *testing.T) {
 		{
 			"a tile without an index",
 			func(dir string) error { return os.Truncate(filepath.Join(dir, "tiles", "0", "1.mp4"), 100) },
-			"truncated before the end of the index",
+			"truncated index or fragment",
 		},
 		{"a tile of another film", func(dir string) error {
 			b, err := os.ReadFile(filepath.Join(dir, "audio.mp4"))
@@ -383,7 +383,7 @@ func TestBadPreparations(t *testing.T) {
 	}
 }
 
-// TestManifest opens the manifest and every file with FFmpeg.
+// TestManifest checks that FFmpeg reads the manifest and every file.
 func TestManifest(t *testing.T) {
 	dir := prepare(t)
 	out, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-show_entries",

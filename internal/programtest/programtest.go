@@ -174,13 +174,14 @@ func tail(s string) string {
 // Done is closed after the program has ended and its output is complete.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Err waits for the end of the program and returns the result of exec.Cmd's Wait.
+// Err is Wait with a timeout that suffices on a busy machine.
 func (p *Process) Err() error {
 	p.t.Helper()
 	return p.Wait(timeout)
 }
 
-// Wait is Err with a timeout.
+// Wait waits for the end of the program and returns the result of exec.Cmd's Wait. It fails the test
+// after timeout.
 func (p *Process) Wait(timeout time.Duration) error {
 	p.t.Helper()
 	select {

@@ -6,7 +6,7 @@ import (
 )
 
 // A distribution counts delays in bins of 10 µs from −0.5 s (clock estimates can be wrong) to 2 s,
-// and of 1 ms up to 60 s; other delays count in the nearest bin. Its memory is constant.
+// and in bins of 1 ms up to 60 s. Other delays count in the nearest bin. Its memory is constant.
 type distribution struct {
 	bins  []uint32
 	count uint64
@@ -37,7 +37,7 @@ func (d *distribution) add(delay time.Duration) {
 }
 
 // percentile returns the smallest delay in milliseconds that at least p percent of all delays do
-// not exceed; 0 without delays.
+// not exceed, or 0 without delays.
 func (d *distribution) percentile(p int) float64 {
 	rank := rankOf(d.count, p)
 	var below uint64

@@ -163,7 +163,7 @@ func (c *cameraState) follow(f Frame) bool {
 			c.lost-- // was counted as lost when a later frame overtook it
 		}
 	case d > 1+history && float64(d) > maxRate*later.Seconds():
-		// More numbers than any camera captures in that time: a restart.
+		// More numbers than any camera captures in that time mean a restart.
 		c.restart(f)
 	default:
 		c.lost += uint64(d - 1)
@@ -234,8 +234,8 @@ func (m *Meter) Snapshot(now time.Time) Snapshot {
 	return s
 }
 
-// Live summarizes the present: frame and bit rate of the last second, percentiles and points of the
-// last five; counts cover the run.
+// Live summarizes the present: frame and bit rate over the last second, percentiles and points over
+// the last five seconds. Counts cover the whole run.
 func (m *Meter) Live(now time.Time) Snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()

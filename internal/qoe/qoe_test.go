@@ -14,8 +14,8 @@ var start = time.Unix(1790000000, 0)
 
 const period = time.Second / 30
 
-// show displays the given sequence numbers of camera 0, captured at times given by their number and
-// shown in order, at least 10 ms later.
+// show displays frames of camera 0 with the given sequence numbers, in this order. A frame's number
+// gives its capture time; it is shown at least 10 ms later.
 func show(m *Meter, sequences ...uint32) time.Time {
 	shown := start
 	for _, s := range sequences {
@@ -121,7 +121,7 @@ func TestRates(t *testing.T) {
 	if s.JitterMS != 0 {
 		t.Errorf("jitter %v of a constant delay", s.JitterMS)
 	}
-	// A stall lowers the live rates at once, and the run's slowly.
+	// A stall lowers the live rates immediately, and the run's rates slowly.
 	live := m.Live(end.Add(1500 * time.Millisecond))
 	if live.FPS != 0 || live.MbitPerS != 0 || live.FrameDelayMS.P50 != 12 || live.Frames != 452 {
 		t.Errorf("live during a stall %+v", live)

@@ -8,8 +8,8 @@ import (
 )
 
 // ReceiptSize is the length of a receipt in bytes. With its MOQT object datagram header a receipt
-// has 200 to 240 B, which lets the duplication pair's controller tell it from a bare acknowledgment
-// by size.
+// has 200 to 240 B, so the duplication pair's controller can distinguish it from a bare
+// acknowledgment by size.
 const ReceiptSize = 200
 
 const receiptVersion = 1
@@ -40,7 +40,7 @@ func ParseReceipt(b []byte) (Receipt, error) {
 		return Receipt{}, fmt.Errorf("receipt: %d bytes, needs %d", len(b), ReceiptSize)
 	}
 	if b[0] != receiptVersion {
-		return Receipt{}, fmt.Errorf("receipt: version %d, only %d is known", b[0], receiptVersion)
+		return Receipt{}, fmt.Errorf("receipt: version %d; only %d is known", b[0], receiptVersion)
 	}
 	return Receipt{
 		Camera:   binary.LittleEndian.Uint16(b[2:]),

@@ -34,8 +34,8 @@ func (m maker) NewFlow(maxDatagramSize int64) any {
 	return f
 }
 
-// WithController returns a context that makes connections dialed with it use the named controller;
-// "" is [Default].
+// WithController returns a context that makes connections dialed with it use the named controller.
+// "" means [Default].
 func WithController(ctx context.Context, name string) (context.Context, error) {
 	if name == "" {
 		name = Default
@@ -47,7 +47,7 @@ func WithController(ctx context.Context, name string) (context.Context, error) {
 }
 
 // ConnContext returns a [quic.Transport]'s ConnContext that makes accepted connections use the
-// named controller; "" is [Default].
+// named controller. "" means [Default].
 func ConnContext(name string) (func(context.Context, *quic.ClientInfo) (context.Context, error), error) {
 	if _, err := WithController(context.Background(), name); err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func Controllers() []string {
 // Build describes the available congestion control for --version.
 func Build() string { return "congestion control: " + strings.Join(Controllers(), ", ") }
 
-// Check returns an error if a configured controller is not available in this program. "" selects
+// Check returns an error if a configured controller is not available in this program. "" means
 // [Default], or NewReno with the published quic-go.
 func Check(name string) error {
 	if name == "" {
@@ -97,8 +97,8 @@ func Check(name string) error {
 	return nil
 }
 
-// Estimates returns the congestion controller's estimates of the path; ok is false without one of
-// our controllers. It may be called from any goroutine.
+// Estimates returns the congestion controller's estimates of the path. ok is false if the
+// connection uses none of our controllers. It may be called from any goroutine.
 func Estimates(conn *quic.Conn) (e congestion.Estimates, ok bool) {
 	c, ok := any(conn).(controlled)
 	if !ok {

@@ -107,7 +107,7 @@ func (k *kernel) Report(r Report) {
 	k.budget = r.Budget
 }
 
-// send sends a datagram if it has a packet number and budget, and registers it after lag; if lag is
+// send sends a datagram if it has a packet number and budget, and registers it after lag. If lag is
 // negative, it registers the packet before sending it.
 func (k *kernel) send(payload []byte, lag time.Duration) bool {
 	k.mu.Lock()

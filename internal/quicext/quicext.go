@@ -44,8 +44,8 @@ type Port = interface {
 	// [MaxOpen] numbers would be open, neither registered nor released.
 	Reserve(n int) (first int64, generation uint64, err error)
 	// Sent registers packets in the order they were sent. Packets of an earlier path are reported
-	// lost at once and otherwise ignored. Sent returns an error for numbers that are not reserved,
-	// already registered or released, after registering all others.
+	// lost immediately and otherwise ignored. Sent returns an error for numbers that are not
+	// reserved, already registered or released, after registering all others.
 	//
 	// Register every packet. An ACK of an open number waits for its registration. After a probe
 	// timeout, at least 100 ms, the ACK counts as a protocol violation of the peer; time in which
@@ -125,12 +125,12 @@ type State = struct {
 	Remote     netip.AddrPort
 
 	MaxPacketSize    int   // verified UDP payload size of the path, bytes
-	MaxDatagramFrame int   // the peer's limit of a DATAGRAM frame including type and length, bytes; 0 = unsupported
+	MaxDatagramFrame int   // peer's limit on a DATAGRAM frame including type and length, in bytes; 0 = unsupported
 	ECN              uint8 // ECN field of the IP header, as in Packet
 	SpinBit          bool  // always false: quic-go has no spin bit
 
-	// RxLargest is the largest 1-RTT packet number received so far, -1 = none: the start for
-	// expanding truncated numbers (RFC 9000, Appendix A.3). A change of RxLargest alone does not
+	// RxLargest is the largest 1-RTT packet number received so far, or -1 if none. Truncated packet
+	// numbers are expanded from it (RFC 9000, Appendix A.3). A change of RxLargest alone does not
 	// trigger Changed.
 	RxLargest int64
 }
@@ -148,7 +148,7 @@ type Handle = interface {
 	// Wake makes the connection call Drain soon.
 	Wake()
 	// Budget and State return the values last passed to Report and Changed, after those calls
-	// returned; zero before.
+	// returned. Before that they return zero values.
 	Budget() Budget
 	State() State
 }
@@ -169,7 +169,7 @@ func Supported() bool {
 
 // Attach makes s the external sender of a connection, which can have one at a time. The calls begin
 // once the handshake is confirmed (RFC 9001, Section 4.1.2) and end when the connection's context
-// does.
+// is done.
 func Attach(conn *quic.Conn, s Sender) (Handle, error) {
 	c, ok := any(conn).(extensible)
 	if !ok {

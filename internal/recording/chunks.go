@@ -9,10 +9,10 @@ import (
 	"github.com/foxglove/mcap/go/mcap"
 )
 
-// Chunks reads the whole recording in file order and calls visit with each chunk's objects, by
-// arrival, and the chunk's byte offset, for ReadChunk. Records outside chunks are read in batches of a chunk's
-// size. Damaged chunks are skipped. Objects share
-// their chunk's memory. Afterwards Next starts from the beginning.
+// Chunks reads the whole recording in file order. It calls visit with each chunk's objects, by
+// arrival, and the chunk's byte offset for ReadChunk. Records outside chunks are read in batches of
+// a chunk's size. Damaged chunks are skipped. Objects share their chunk's memory. Afterwards Next
+// starts from the beginning.
 func (r *Reader) Chunks(visit func(offset int64, objects []Object) error) error {
 	r.rewind()
 	defer r.rewind()

@@ -67,8 +67,8 @@ func TestDiskFull(t *testing.T) {
 	fill(t, w, path, objects)
 }
 
-// TestDiskFullTmpfs fills a real file system of 1 MB, where the kernel accepts part of a chunk
-// before it fails.
+// TestDiskFullTmpfs fills a real 1 MB file system, where the kernel accepts part of a chunk before
+// it fails.
 func TestDiskFullTmpfs(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {

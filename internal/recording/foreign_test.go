@@ -117,7 +117,7 @@ func TestRewritten(t *testing.T) {
 	}
 }
 
-// checkChunks reads chunks in any order.
+// checkChunks reads a recording's chunks in file order and in reverse.
 func checkChunks(t *testing.T, r *recording.Reader, want []string) {
 	t.Helper()
 	var got []string
@@ -214,7 +214,7 @@ func TestTrimmed(t *testing.T) {
 	}
 }
 
-// TestNoCatalog checks that the error gives the cause.
+// TestNoCatalog checks that the error for a recording without a catalog gives the cause.
 func TestNoCatalog(t *testing.T) {
 	path := recordingtest.Write(t, take(t))
 	began := open(t, path).Info.Start
@@ -229,7 +229,7 @@ func TestNoCatalog(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, tt := range map[string]struct{ path, want string }{
-		"unknown compression": {unknown, `compressed with "xyz", only lz4 and zstd are supported`},
+		"unknown compression": {unknown, `compressed with "xyz"; only lz4 and zstd are supported`},
 		"trimmed without metadata": {
 			recordingtest.Rewrite(t, path, recordingtest.Rewriting{
 				After: began.Add(4 * time.Second), DropMetadata: true,

@@ -31,7 +31,7 @@ type End uint8
 
 // Ends of a subgroup's stream.
 const (
-	EndOpen  End = iota // more objects may follow, or unknown
+	EndOpen  End = iota // more objects may follow, or it is unknown
 	EndFIN              // stream finished
 	EndReset            // stream reset: later objects of the subgroup are lost
 )
@@ -62,7 +62,7 @@ type Object struct {
 	Arrival time.Time
 }
 
-// MaxObject bounds the sum of one object's properties and payload, bytes.
+// MaxObject bounds the sum of one object's properties and payload, in bytes.
 const MaxObject = 32 << 20
 
 const (
@@ -133,13 +133,13 @@ func (o *Object) appendTo(b []byte) ([]byte, error) {
 	return append(b, o.Payload...), nil
 }
 
-// parseObject parses a message's data; the object's slices alias b.
+// parseObject parses a message's data. The object's slices alias b.
 func parseObject(b []byte) (Object, error) {
 	if len(b) < headerSize {
 		return Object{}, fmt.Errorf("object header has %d bytes, needs %d", len(b), headerSize)
 	}
 	if b[0] != headerVersion {
-		return Object{}, fmt.Errorf("object header version %d, only %d is known", b[0], headerVersion)
+		return Object{}, fmt.Errorf("object header version %d; only %d is known", b[0], headerVersion)
 	}
 	flags := b[1]
 	if flags&^flagsKnown != 0 || flags&flagFIN != 0 && flags&flagReset != 0 {

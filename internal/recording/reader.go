@@ -106,7 +106,7 @@ func Open(path string) (*Reader, error) {
 	return r, nil
 }
 
-// NewReader is Open for other sources; name is used in errors.
+// NewReader is like Open for other sources. name is used in errors.
 func NewReader(name string, src io.ReadSeeker) (*Reader, error) {
 	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxChunk))
 	if err != nil {
@@ -153,8 +153,8 @@ func (r *Reader) Close() error {
 	return r.close()
 }
 
-// Next returns the next object by arrival, io.EOF after the last. The object's slices stay valid.
-// After an error about a damaged chunk, the next call continues with the following chunk.
+// Next returns the next object by arrival, or io.EOF after the last. The object's slices stay
+// valid. After an error about a damaged chunk, the next call continues with the following chunk.
 func (r *Reader) Next() (Object, error) {
 	for len(r.ready) == 0 || len(r.ahead) == 0 {
 		objects, err := r.nextChunk()
@@ -328,7 +328,7 @@ func (r *Reader) chunk(offset, length int64) ([]Object, error) {
 			return nil, err
 		}
 	default:
-		return nil, fmt.Errorf("it is compressed with %.32q, only lz4 and zstd are supported", compression)
+		return nil, fmt.Errorf("it is compressed with %.32q; only lz4 and zstd are supported", compression)
 	}
 	if uint64(len(b)) != size {
 		return nil, fmt.Errorf("its header states %d bytes uncompressed, but it has %d", size, len(b))
@@ -407,7 +407,7 @@ func (r *Reader) sorted(objects []Object) []Object {
 	return objects
 }
 
-// errNoObjects reports a channel of another program, in a merged file.
+// errNoObjects is returned for another program's channel in a merged file.
 var errNoObjects = errors.New("its messages are not MOQT objects")
 
 func parseChannel(record []byte) (uint16, TrackInfo, error) {
@@ -519,7 +519,7 @@ func (r *Reader) readSummary() (Info, error) {
 	return info, nil
 }
 
-// scan reads a recording without an index.
+// scan reads a whole recording without an index and fills in Info.
 func (r *Reader) scan() {
 	r.offset, r.end = int64(len(mcap.Magic)), r.size
 	reason := "no index"

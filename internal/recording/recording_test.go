@@ -21,7 +21,8 @@ import (
 
 var epoch = time.Unix(1790000000, 123456789)
 
-// session returns n frames of two cameras, with every field of an object in use, by arrival.
+// session returns n frames of two cameras in order of arrival, with every field of an object in
+// use.
 func session(n int) []Object {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var objects []Object
@@ -434,7 +435,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// foreign returns a file of another tool, with one object and its state.
+// foreign returns a file written by another tool, with one object and its state.
 func foreign(t testing.TB, opts mcap.WriterOptions) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -499,7 +500,7 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
-// BenchmarkWrite records frames of 400 kB, as one camera sends them.
+// BenchmarkWrite records 400 kB frames, as one camera sends them.
 func BenchmarkWrite(b *testing.B) {
 	payload := make([]byte, 400e3)
 	rng := rand.New(rand.NewPCG(1, 2))

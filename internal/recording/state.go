@@ -31,7 +31,7 @@ func hasState(t wire.TrackName) bool {
 // stated reports whether o is valid until the next object of its track.
 func stated(o *Object) bool { return hasState(o.Track) && !o.EndOnly && o.Status == 0 }
 
-// stateOf returns an object's metadata record; data is the data of its message.
+// stateOf returns an object's metadata record. data is the data of its message.
 func stateOf(topic string, arrival int64, properties, data []byte) *mcap.Metadata {
 	return &mcap.Metadata{Name: stateName, Metadata: map[string]string{
 		"topic":      topic,
@@ -84,7 +84,7 @@ func (r *Reader) readState(offset, length int64) {
 	r.states = append(r.states, s)
 }
 
-// restore determines the objects that precede a trimmed recording's first.
+// restore determines the objects that precede the first object of a trimmed recording.
 func (r *Reader) restore() {
 	slices.SortStableFunc(r.states, func(a, b state) int { return a.Arrival.Compare(b.Arrival) })
 	for _, s := range r.states {

@@ -47,7 +47,7 @@ type Writer struct {
 	err        error // the error that ended the recording
 }
 
-// Create starts a recording in a new file; it fails if the file exists. metadata (relay, session,
+// Create starts a recording in a new file. It fails if the file exists. metadata (relay, session,
 // version) is informational.
 func Create(path string, metadata map[string]string) (*Writer, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o644)
@@ -187,9 +187,9 @@ func (w *Writer) writeState(topic string, arrival int64, data []byte) error {
 	return nil
 }
 
-// flushPending passes the newest message to mcap and closes the chunk if endChunk. mcap closes a
-// chunk only on a message that makes it exceed ChunkSize, an option that it reads each time.
-// Therefore one message is always held back.
+// flushPending passes the newest message to mcap and closes the chunk if endChunk is set. mcap
+// closes a chunk only on a message that makes it exceed ChunkSize, an option that it reads each
+// time. Therefore one message is always held back.
 func (w *Writer) flushPending(endChunk bool) error {
 	if !w.hasPending {
 		return nil

@@ -19,14 +19,14 @@ import (
 // of the cloud.
 type Options struct {
 	Width, Height int     // of the whole picture, pixels; 0 = 1280, 720
-	Views         int     // more than 1: views around the cloud in one row
+	Views         int     // views around the cloud, drawn in one row; 0 means 1
 	Azimuth       float64 // degrees that the first camera moves right around the cloud
 	Elevation     float64 // degrees the camera is raised
 	YUp           bool    // y points up, as in Unity; otherwise down, as in a camera
 
-	// Sensors are the positions from which each cloud was captured, millimetres; may be nil. Points
-	// facing away from the viewer are skipped, so a room shows its inside, not the back of its
-	// walls.
+	// Sensors are the positions from which each cloud was captured, in millimetres. It may be nil.
+	// Points facing away from the viewer are skipped, so a room shows its inside, not the back of
+	// its walls.
 	Sensors [][3]float64
 }
 
@@ -115,7 +115,7 @@ func background(y, height int) color.RGBA {
 // scene is the data for framing the clouds.
 type scene struct {
 	sample  [][3]float64 // about 50 000 points at most, millimetres
-	centre  [3]float64   // center of nearly all of them
+	centre  [3]float64   // center of nearly all points
 	spacing float64      // between neighboring points, millimetres
 	flipY   float64      // −1 if y points up
 }
@@ -154,8 +154,8 @@ func measure(clouds []pointcloud.Points, yUp bool) scene {
 		s.centre[k] = (low + high) / 2
 		size = max(size, high-low)
 	}
-	// In sensor order, neighbors follow each other; otherwise assume points cover a surface of the
-	// scene's size.
+	// In sensor order, neighbors follow each other. Otherwise assume that the points cover a
+	// surface of the scene's size.
 	s.spacing = 1.5 * size / math.Sqrt(float64(total))
 	if len(gaps) > 0 {
 		slices.Sort(gaps)
@@ -224,7 +224,7 @@ func (v *view) aim(s scene, azimuth, elevation float64) {
 	left, right := most(slices.Clone(xs))
 	top, bottom := most(slices.Clone(ys))
 	v.shift[0], v.shift[1] = -(left+right)/2, -(top+bottom)/2
-	// The distance at which each point fits; the result suits nearly all.
+	// Compute the distance at which each point fits, then choose one that suits nearly all points.
 	tanY := tanHalfView * margin
 	tanX := tanY * float64(v.width) / float64(v.height)
 	for i := range zs {

@@ -49,8 +49,8 @@ func (s *stamps) renew(group uint64, payload []byte, now func() time.Time) {
 	_ = pointcloud.Restamp(payload, x.sequence, x.time) // its header was just parsed
 }
 
-// shift moves the timestamps of media (draft-ietf-moq-loc) and rates by one offset per pass, so the
-// first equals its send time.
+// shift moves the timestamps of media (draft-ietf-moq-loc) and rates by one offset per pass, so
+// that the first timestamp equals its send time.
 type shift struct {
 	pass int
 	by   time.Duration

@@ -113,7 +113,7 @@ func (o *onDemand) find(name moqt.TrackName) *pastTrack {
 	}
 	o.opened.Do(func() {
 		if err := o.index(); err != nil && o.ctx.Err() == nil {
-			o.r.log.Warn("no seeking: the recording cannot be offered on demand", "err", err)
+			o.r.log.Warn("the recording cannot be offered on demand; viewers cannot seek", "err", err)
 		}
 	})
 	return o.tracks[name.String()]
@@ -222,7 +222,7 @@ func captureTime(o *recording.Object) (time.Time, bool) {
 }
 
 // align gives corresponding groups of several tracks one time, the first arrival of their media,
-// and thus one ID.
+// and therefore one ID.
 func (x *indexer) align() {
 	if x.catalog == nil {
 		return

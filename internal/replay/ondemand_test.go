@@ -17,7 +17,8 @@ import (
 	"holocast/internal/sessiontest"
 )
 
-// onDemandSession replays a recording of six objects, 4 ms apart from the second on, to a session.
+// onDemandSession replays a recording of six objects to a session. From the second object on, they
+// are 4 ms apart.
 func onDemandSession(t *testing.T, cfg Config) *moqt.Session {
 	t.Helper()
 	data := wire.TrackName{Namespace: session, Name: "data"}
@@ -60,7 +61,7 @@ func onDemandSession(t *testing.T, cfg Config) *moqt.Session {
 
 var pastData = moqt.TrackName{Namespace: moqt.Namespace{"a", "b", OnDemandField}, Name: "data"}
 
-// fetchAll lists the objects of a FETCH as "group/subgroup/object payload".
+// fetchAll reads a FETCH to its end and returns its objects without properties and payloads.
 func fetchAll(t *testing.T, f *moqt.FetchReader) []wire.FetchObject {
 	t.Helper()
 	defer f.Cancel()

@@ -38,8 +38,8 @@ type Config struct {
 	// Live gives frames their send time and ascending numbers, and does not mark the tracks as
 	// replayed: players see a live session.
 	Live bool
-	// Into publishes the recording into another publisher's session with its own catalog; nil
-	// publishes a session. Requires Live.
+	// Into publishes the recording into another publisher's session with its own catalog. It
+	// requires Live. nil publishes a new session.
 	Into *Session
 	Log  *slog.Logger // nil = slog.Default
 }
@@ -96,8 +96,8 @@ type feed struct {
 // maxOpen lets a relay fall far behind before the replay drops anything.
 const maxOpen = 1024
 
-// Source is a recording or a folder of prepared video. Next returns objects by arrival, io.EOF at
-// the end.
+// Source is a recording or a folder of prepared video. Next returns objects by arrival, or io.EOF
+// at the end.
 type Source interface {
 	Next() (recording.Object, error)
 	Chunks(do func(offset int64, objects []recording.Object) error) error
@@ -214,7 +214,7 @@ func (r *Replayer) Unsent() (n uint64) {
 	return n
 }
 
-// Run publishes the recording once, or with Loop until ctx ends. Sessions may come and go
+// Run publishes the recording once, or with Loop until ctx is done. Sessions may come and go
 // meanwhile.
 func (r *Replayer) Run(ctx context.Context) error {
 	if r.past != nil {
@@ -247,8 +247,8 @@ func (r *Replayer) Run(ctx context.Context) error {
 	}
 }
 
-// raise raises the groups for the next pass: each track's by its span, aligned tracks' by their
-// common span.
+// raise raises the groups for the next pass. Each track's groups rise by the track's span, but
+// those of aligned tracks rise by their common span.
 func (r *Replayer) raise() {
 	low, high := uint64(math.MaxUint64), uint64(0)
 	for _, t := range r.tracks {
@@ -523,9 +523,9 @@ func (r *Replayer) endSubgroups(which func(*track, subgroup, *feed) bool) {
 	}
 }
 
-// Serve offers the tracks over one connection until it, ctx or the replay ends. over is closed at
-// the end of the replay; Serve then returns nil once the relay has received everything. Errors that
-// reconnecting cannot fix are marked with connect.Final.
+// Serve offers the tracks over one connection until the connection or the replay ends or ctx is
+// done. over is closed at the end of the replay; Serve then returns nil once the relay has received
+// everything. Errors that reconnecting cannot fix are marked with connect.Final.
 func (r *Replayer) Serve(ctx context.Context, s *moqt.Session, over <-chan struct{}) error {
 	if r.cfg.Live {
 		go r.followClock(s)

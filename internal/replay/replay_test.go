@@ -86,7 +86,7 @@ func TestLoopRaisesGroups(t *testing.T) {
 	}
 }
 
-// A clock that was set during the recording costs the replay no time.
+// A clock that was set during the recording does not delay the replay.
 func TestClockJump(t *testing.T) {
 	data := wire.TrackName{Namespace: session, Name: "data"}
 	objects := []recording.Object{recordingtest.Catalog(t, "data")}

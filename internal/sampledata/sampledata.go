@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// ErrNotFound reports a machine without sample data.
+// ErrNotFound is returned on a machine without sample data.
 var ErrNotFound = errors.New("no data: HOLOCAST_DATA is not set and ../shared/data does not exist")
 
 // Find returns the folder in HOLOCAST_DATA, or else shared/data next to the source tree.

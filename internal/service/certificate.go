@@ -39,12 +39,12 @@ type Certificate struct {
 	current *tls.Certificate
 	read    [2]filestate.State // files at the last read
 	checked time.Time
-	failed  string // the last error logged, "" after success
+	failed  string // last error logged, or "" after success
 }
 
-// NewCertificate loads or generates the certificate. It accepts one outside its validity, as a
-// running server keeps its own when that expires: the machine's clock may be wrong at boot, and
-// clients report an expired certificate more clearly than a missing server.
+// NewCertificate loads or generates the certificate. It accepts a certificate outside its validity,
+// just as a running server keeps its own after it expires: the machine's clock may be wrong at
+// boot, and clients report an expired certificate more clearly than a missing server.
 func NewCertificate(f CertificateFiles, log *slog.Logger) (*Certificate, error) {
 	c := &Certificate{files: f, log: log, clock: time.Now}
 	err := c.load(c.clock())
@@ -68,7 +68,7 @@ type validityError struct {
 func (e *validityError) Error() string { return e.text }
 
 // Replace loads or generates the certificate from f and uses f from now on. On error the old
-// certificate and files stay.
+// certificate and files stay in use.
 func (c *Certificate) Replace(f CertificateFiles) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -94,7 +94,7 @@ func TestCertificateOutsideValidity(t *testing.T) {
 }
 
 // TestCertificateWithoutDescriptors checks that a certificate that cannot be read for lack of
-// descriptors is read once there are some, though its files have not changed again.
+// descriptors is read once descriptors are free, even if its files have not changed again.
 func TestCertificateWithoutDescriptors(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
@@ -127,8 +127,8 @@ func TestCertificateWithoutDescriptors(t *testing.T) {
 	}
 }
 
-// TestCertificateReplaced checks that a replaced certificate is used. An unusable one is reported
-// once, and the old one stays.
+// TestCertificateReplaced checks that a replaced certificate is used. An unusable replacement is
+// reported once, and the old certificate stays in use.
 func TestCertificateReplaced(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")

@@ -46,7 +46,7 @@ type HTTP struct {
 	serving sync.WaitGroup
 }
 
-// ListenHTTP listens on addr; "" disables HTTP. Requests wait until Start. Errors name the setting.
+// ListenHTTP listens on addr. "" disables HTTP. Requests wait until Start. Errors name the setting.
 func ListenHTTP(setting, addr string, log *slog.Logger) (*HTTP, error) {
 	if addr == "" {
 		return NewHTTP(nil, log), nil
@@ -66,7 +66,7 @@ func NewHTTP(ln net.Listener, log *slog.Logger) *HTTP {
 	return h
 }
 
-// Addr returns the listener's address, "" without a listener.
+// Addr returns the listener's address, or "" without a listener.
 func (h *HTTP) Addr() string {
 	if h.ln == nil {
 		return ""
@@ -74,7 +74,7 @@ func (h *HTTP) Addr() string {
 	return h.ln.Addr().String()
 }
 
-// File returns the listener's file for another process, nil without a listener.
+// File returns the listener's file for another process, or nil without a listener.
 func (h *HTTP) File() (*os.File, error) {
 	if l, ok := h.ln.(*net.TCPListener); ok {
 		return l.File()

@@ -71,7 +71,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// TestHealthStalled checks that a program whose check blocks is unhealthy, without collecting
+// TestHealthStalled checks that a program whose check blocks is unhealthy, without accumulating
 // goroutines, and healthy again once the check returns.
 func TestHealthStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -226,8 +226,8 @@ func TestCloseBeforeStart(t *testing.T) {
 	again.Close()
 }
 
-// TestMetricsAreConsistent checks that reported metrics match the declared ones, which the registry
-// checks.
+// TestMetricsAreConsistent checks that reported metrics match the declared metrics, which the
+// registry verifies.
 func TestMetricsAreConsistent(t *testing.T) {
 	m := NewMetrics("holocast_test_")
 	m.Gauge("unused", "A figure without a value.")

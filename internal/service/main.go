@@ -19,7 +19,7 @@ import (
 // Settings is a program's configuration.
 type Settings[C any] interface {
 	*C
-	// Validate returns an error that begins with the name of the wrong setting.
+	// Validate returns an error that begins with the name of the invalid setting.
 	Validate() error
 }
 
@@ -123,12 +123,13 @@ not read, and no address is tried.`,
 	}
 }
 
-// ErrInterrupted is the cause of Context's end after SIGINT, which a user at a terminal sends.
+// ErrInterrupted is the cause with which Context is cancelled after SIGINT, which a user at a
+// terminal sends.
 var ErrInterrupted = fmt.Errorf("interrupted: %w", context.Canceled)
 
-// Context returns a context that ends on SIGINT or SIGTERM, after notifying the service manager.
-// From then on the signals have their default effect, so a second one terminates the process. stop
-// ends the context too.
+// Context returns a context that is cancelled on SIGINT or SIGTERM, after notifying the service
+// manager. From then on the signals have their default effect, so a second one terminates the
+// process. stop also cancels the context.
 func Context() (ctx context.Context, stop context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)

@@ -27,17 +27,18 @@ func LimitMemory(most int64) int64 {
 }
 
 // collectorLimit returns the limit of the garbage collector in a cgroup with a limit in bytes. It
-// leaves a tenth, at least 48 MiB, for memory outside the runtime, such as socket buffers; a quarter
-// of a smaller cgroup.
+// leaves a tenth, but at least 48 MiB, for memory outside the runtime, such as socket buffers. In a
+// cgroup too small for that it leaves a quarter.
 func collectorLimit(cgroup int64) int64 {
 	return cgroup - max(cgroup/10, min(48<<20, cgroup/4))
 }
 
-// MemoryLimit returns the memory limit of the process in bytes: the lowest of its cgroup and the
-// cgroups above it, of version 1 or 2; 0 without a limit. See cgroups(7).
+// MemoryLimit returns the memory limit of the process in bytes, the lowest of its cgroup and the
+// cgroups above it, of version 1 or 2. It returns 0 without a limit. See cgroups(7).
 func MemoryLimit() int64 { return memoryLimit(os.DirFS("/")) }
 
-// noLimit is a limit that cgroups of version 1 report if none is set: they round down to pages.
+// noLimit is below the limit that cgroups of version 1 report if none is set, a maximum rounded
+// down to pages.
 const noLimit = 1 << 60
 
 func memoryLimit(root fs.FS) (lowest int64) {

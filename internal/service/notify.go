@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ready reports readiness to the service manager and then, until ctx ends, that the program is
+// Ready reports readiness to the service manager and then, until ctx is done, that the program is
 // alive: it calls alive twice per watchdog period. A hanging program blocks in alive and misses its
 // watchdog. Without a service manager Ready does nothing. See sd_notify(3).
 func Ready(ctx context.Context, alive func()) {
@@ -37,14 +37,14 @@ func Ready(ctx context.Context, alive func()) {
 	}()
 }
 
-// Replaced tells the service manager that another process is now the main process. This process
+// Replaced notifies the service manager that another process is now the main process. This process
 // sends no further notifications.
 func Replaced(pid int) {
 	notify("MAINPID=" + strconv.Itoa(pid))
 	_ = os.Unsetenv("NOTIFY_SOCKET")
 }
 
-// watchdog returns the service manager's watchdog period, 0 if there is none.
+// watchdog returns the service manager's watchdog period, or 0 if there is none.
 func watchdog() time.Duration {
 	if pid := os.Getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
 		return 0
@@ -69,7 +69,7 @@ func notify(state string) {
 	if err != nil {
 		return
 	}
-	_ = conn.SetWriteDeadline(time.Now().Add(time.Second)) // do not hang with the service manager
+	_ = conn.SetWriteDeadline(time.Now().Add(time.Second)) // do not hang if the service manager does
 	_, _ = conn.Write([]byte(state))
 	_ = conn.Close()
 }

@@ -16,7 +16,7 @@ type reloader[C any] func() (C, error)
 
 type reloaderKey struct{}
 
-// OnReload handles SIGHUP until ctx ends or stop is called: it loads the configuration again and
+// OnReload handles SIGHUP until ctx is done or stop is called. It loads the configuration again and
 // passes it to apply. current is the configuration at the start. live lists the settings and
 // sections that apply handles; changes of others are logged as a warning. A configuration that is
 // invalid or that apply rejects is logged and ignored.

@@ -66,7 +66,7 @@ func (p *parser) soundEntry(stsd box, depth int) (a Ambisonics) {
 	return a
 }
 
-// parseSA3D parses the content of an SA3D box; the result is zero for unknown versions, orders and
+// parseSA3D parses the content of an SA3D box. The result is zero for unknown versions, orders and
 // normalizations.
 func parseSA3D(d []byte) Ambisonics {
 	if len(d) < sa3dHeader || d[0] != 0 || d[1]&0x7F != 0 || d[6] != 0 || d[7] != 0 {

@@ -16,10 +16,10 @@ import "math"
 // the point of the picture, positive to the right and up, at which the viewer looks first, and the
 // clockwise roll of the view. The sphere turns the opposite way to bring this point to the front.
 
-// Pose converts V2's pose of the projection, degrees. It is its own inverse.
+// Pose converts V2's pose of the projection, in degrees. It is its own inverse.
 func Pose(yaw, pitch, roll float64) (y, p, r float64) { return 0 - yaw, pitch, 0 - roll }
 
-// inverse returns the opposite of a rotation of the sphere, degrees.
+// inverse returns the opposite of a rotation of the sphere, in degrees.
 func inverse(yaw, pitch, roll float64) (y, p, r float64) {
 	const degree = math.Pi / 180
 	sy, cy := math.Sincos(-yaw * degree)
@@ -40,7 +40,7 @@ func inverse(yaw, pitch, roll float64) (y, p, r float64) {
 	return tidy(-y / degree), tidy(p / degree), tidy(r / degree)
 }
 
-// initialView converts V1's initial view, degrees, to the rotation of the sphere.
+// initialView converts V1's initial view to the rotation of the sphere, both in degrees.
 func initialView(heading, pitch, roll float64) (y, p, r float64) {
 	return inverse(heading, pitch, 0-roll)
 }

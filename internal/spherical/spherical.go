@@ -20,7 +20,7 @@ import (
 const (
 	Mono       = "mono"
 	TopBottom  = "top-bottom"   // the left eye above
-	SideBySide = "side-by-side" // the left eye on the left
+	SideBySide = "side-by-side" // left eye on the left
 	Custom     = "custom"       // described elsewhere
 )
 
@@ -35,17 +35,17 @@ const (
 type Metadata struct {
 	Projection string // "" if unspecified
 	Stereo     string // "" if unspecified
-	RightFirst bool   // the right eye is above or on the left instead
-	// Yaw, Pitch and Roll rotate the sphere, degrees: its front to the right, upwards, and
-	// counter-clockwise, in the order of [Pose].
+	RightFirst bool   // the right eye is above or on the left
+	// Yaw, Pitch and Roll rotate the sphere, in degrees. Positive values turn its front to the
+	// right, upwards, and counter-clockwise, in the order of [Pose].
 	Yaw, Pitch, Roll float64
 	// Part reports that the picture shows only part of the sphere.
 	Part bool
-	// Ambisonics describes the first sound track, unless its channels are loudspeakers'.
+	// Ambisonics describes the first sound track, unless its channels are for loudspeakers.
 	Ambisonics Ambisonics
 }
 
-// ErrNotMP4 reports a file that does not start like an MP4 or QuickTime file.
+// ErrNotMP4 is returned for a file that does not start like an MP4 or QuickTime file.
 var ErrNotMP4 = errors.New("not an MP4 file")
 
 // TruncatedError reports a file that ends within a box.
@@ -108,7 +108,7 @@ func Parse(r io.ReaderAt, size int64) (Metadata, error) {
 	return p.metadata(), err
 }
 
-// errEnough ends a search: the rest of the file does not matter, or it has too many boxes.
+// errEnough ends a search because the rest of the file does not matter or has too many boxes.
 var errEnough = errors.New("enough boxes")
 
 // topLevel lists the boxes that a file may start with.
@@ -174,13 +174,13 @@ func (p *parser) boxes(start, end int64, depth int, do func(box) error) error {
 			b.start += 8
 			big := binary.BigEndian.Uint64(h[8:])
 			if big < 16 || big > math.MaxInt64/2 {
-				return fmt.Errorf("box %q at %d has the invalid size %d", b.kind, at, big)
+				return fmt.Errorf("box %q at %d has invalid size %d", b.kind, at, big)
 			}
 			length = int64(big)
 		case length == 0:
 			length = end - at
 		case length < 8:
-			return fmt.Errorf("box %q at %d has the invalid size %d", b.kind, at, length)
+			return fmt.Errorf("box %q at %d has invalid size %d", b.kind, at, length)
 		}
 		b.end = at + length
 		if b.end > end {
@@ -283,8 +283,8 @@ func (p *parser) sampleEntries(stsd box, depth int, m *Metadata) error {
 			return nil
 		}
 		first = false
-		// Some files pad the entry with zeros. That error is ignored unless metadata came before
-		// them.
+		// Some files pad the entry with zeros. That error is ignored unless metadata precedes the
+		// padding.
 		err := p.boxes(entry.start+visualHeader, entry.end, depth+1, func(b box) error {
 			switch b.kind {
 			case "st3d":

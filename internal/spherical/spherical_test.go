@@ -37,7 +37,7 @@ func vexu(projection string) []byte {
 		[]byte(projection))))
 }
 
-// TestWritten checks that both versions keep a rotation.
+// TestWritten checks that both versions preserve a rotation.
 func TestWritten(t *testing.T) {
 	for _, want := range []Metadata{
 		{Yaw: 30},
@@ -182,10 +182,10 @@ func TestHostileBoxes(t *testing.T) {
 		{"empty", nil, "not an MP4 file"},
 		{"text", []byte("hello, this is no film"), "not an MP4 file"},
 		{"raw H.264", []byte("\x00\x00\x00\x01\x67\x64\x00\x1f\xac\xd9\x40\x50\x05\xbb\x01\x6c\x80"), "not an MP4 file"},
-		{"size below a header", []byte("\x00\x00\x00\x04ftypisom"), `box "ftyp" at 0 has the invalid size 4`},
+		{"size below a header", []byte("\x00\x00\x00\x04ftypisom"), `box "ftyp" at 0 has invalid size 4`},
 		{
 			"huge size", []byte("\x00\x00\x00\x01ftyp\xff\xff\xff\xff\xff\xff\xff\xff"),
-			"has the invalid size 18446744073709551615",
+			"has invalid size 18446744073709551615",
 		},
 		{
 			"child longer than its parent",

@@ -124,7 +124,7 @@ func rewrite(b []byte, path []string, tagged *bool, m Metadata) ([]byte, error) 
 			entry := body[stsdHeader:]
 			n := binary.BigEndian.Uint32(entry)
 			if n < 8+visualHeader || uint64(n) > uint64(len(entry)) {
-				return nil, fmt.Errorf("sample entry has the invalid size %d", n)
+				return nil, fmt.Errorf("sample entry has invalid size %d", n)
 			}
 			*tagged = true
 			first := mp4box.Append(nil, string(entry[4:8]), entry[8:n], SampleEntryBoxes(m))

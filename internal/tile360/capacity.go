@@ -6,8 +6,8 @@ import "slices"
 // not safe for concurrent use.
 //
 // The prediction is the harmonic mean of the last samples times a ratio. Its distribution is that
-// of past ratios between a sample and the mean predicted for it. Until there are enough, ratios
-// from measurements of 5G networks on foot and in a car are used.
+// of past ratios between a sample and the mean predicted for it. Until there are enough ratios, it
+// uses those measured in 5G networks on foot and in a car.
 type Capacity struct {
 	recent []float64 // bytes per second, at most meanOf
 	ratios []float64 // sample / previous mean, newest last; at most ratiosKept
@@ -25,7 +25,7 @@ const (
 // (Narayanan et al., WWW 2020).
 var priorRatios = [...]float64{0.2, 0.54, 0.84, 0.93, 0.99, 1.04, 1.11, 1.2, 1.51, 4.07}
 
-// Guess sets a rate to use until one is measured, bytes per second. It reports whether the
+// Guess sets a rate, in bytes per second, to use until one is measured. It reports whether the
 // prediction rests on it.
 func (c *Capacity) Guess(rate float64) bool {
 	if len(c.recent) > 0 && !c.guess {
@@ -36,8 +36,8 @@ func (c *Capacity) Guess(rate float64) bool {
 	return true
 }
 
-// Add adds a rate measured while there was data to send, bytes per second. Rates below 1 count as
-// 1.
+// Add adds a rate, in bytes per second, measured while there was data to send. Rates below 1 count
+// as 1.
 func (c *Capacity) Add(rate float64) {
 	if !(rate >= 1) {
 		rate = 1
@@ -62,7 +62,7 @@ func (c *Capacity) Add(rate float64) {
 	slices.Sort(c.sorted)
 }
 
-// Mean returns the harmonic mean of the last samples, bytes per second; 0 without any.
+// Mean returns the harmonic mean of the last samples in bytes per second, or 0 without samples.
 func (c *Capacity) Mean() float64 {
 	if len(c.recent) == 0 {
 		return 0
@@ -74,8 +74,8 @@ func (c *Capacity) Mean() float64 {
 	return float64(len(c.recent)) / sum
 }
 
-// Percentile returns the rate, bytes per second, that the network exceeds with probability 100 − p
-// percent; 0 without samples.
+// Percentile returns the rate, in bytes per second, that the network exceeds with probability 100 −
+// p percent, or 0 without samples.
 func (c *Capacity) Percentile(p float64) float64 {
 	n := len(c.sorted)
 	if n == 0 {
@@ -91,7 +91,7 @@ func (c *Capacity) Percentile(p float64) float64 {
 	return c.Mean() * r
 }
 
-// Distribution appends the predicted capacity for a number of seconds, bytes, as equally probable
+// Distribution appends the predicted capacity in bytes for a number of seconds, as equally probable
 // values in ascending order (see Problem.Capacity).
 func (c *Capacity) Distribution(seconds float64, to []float64) []float64 {
 	mean := c.Mean()
@@ -101,9 +101,9 @@ func (c *Capacity) Distribution(seconds float64, to []float64) []float64 {
 	return to
 }
 
-// Train measures the network's rate from the frames that start a GoP. A publisher sends those of
-// all tiles at once, so they arrive at the network's rate, however little the viewer requests. The
-// zero value is ready to use; it is not safe for concurrent use.
+// Train measures the network's rate from the frames that start a GoP. A publisher sends those
+// frames of all tiles together, so they arrive at the network's rate, however little the viewer
+// requests. The zero value is ready to use; it is not safe for concurrent use.
 type Train struct {
 	group       uint64
 	begun       bool
@@ -118,8 +118,8 @@ const (
 	leastTrainTime = 0.005 // s
 )
 
-// Add adds a completely received object of any track, as all of them use the network. at is in
-// seconds. begins marks the first object of a tile's GoP, group.
+// Add adds a completely received object of any track, since all tracks use the network. at is in
+// seconds. begins marks the first object of a tile's GoP, which is group.
 func (t *Train) Add(at float64, bytes int, group uint64, begins bool) {
 	t.bytes += float64(bytes)
 	switch {
@@ -131,8 +131,8 @@ func (t *Train) Add(at float64, bytes int, group uint64, begins bool) {
 	}
 }
 
-// Rate returns the rate at which a GoP's first frames arrived, bytes per second; 0 if there were
-// too few bytes.
+// Rate returns the rate at which a GoP's first frames arrived, in bytes per second, or 0 if there
+// were too few bytes.
 func (t *Train) Rate(group uint64) float64 {
 	if !t.begun || group != t.group || t.to-t.from < leastTrain {
 		return 0

@@ -14,7 +14,7 @@ type Crowd struct {
 // Check returns an error if the traces are invalid.
 func (c *Crowd) Check() error {
 	if !(c.Rate > 0) || c.Rate > 1000 {
-		return errors.New("a crowd's traces need between 0 and 1000 samples per second")
+		return errors.New("a crowd's traces need more than 0 and at most 1000 samples per second")
 	}
 	return nil
 }
@@ -23,7 +23,7 @@ func (c *Crowd) Check() error {
 // ours: exp(crowdFocus·(cos angle − 1)).
 const crowdFocus = 4
 
-// at returns a viewer's gaze at a time, false if unknown.
+// at returns a viewer's gaze at a time, or false if it is unknown.
 func (c *Crowd) at(viewer int, t float64) (Vec, bool) {
 	v := c.Viewers[viewer]
 	i := int(math.Floor(t*c.Rate + 0.5))
@@ -44,7 +44,7 @@ func (c *Crowd) weight(viewer int, now Sample) float64 {
 }
 
 // Mean returns the crowd's mean direction at t seconds from the medium's start, weighted for a
-// viewer whose gaze is now; false if no trace reaches t.
+// viewer whose gaze is now. It returns false if no trace reaches t.
 func (c *Crowd) Mean(now Sample, t float64) (Vec, bool) {
 	var sum Vec
 	for i := range c.Viewers {

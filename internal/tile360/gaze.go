@@ -36,7 +36,7 @@ func (g *Gaze) Add(s Sample) {
 	g.samples = append(g.samples[:copy(g.samples, g.samples[from:])], s)
 }
 
-// Last returns the last sample; without one, the zero time and the gaze forward.
+// Last returns the last sample or, without one, the zero time and the forward gaze.
 func (g *Gaze) Last() Sample {
 	if n := len(g.samples); n > 0 {
 		return g.samples[n-1]
@@ -44,7 +44,7 @@ func (g *Gaze) Last() Sample {
 	return Sample{Gaze: Vec{0, 0, 1}}
 }
 
-// velocity returns the slope of a linear regression over the history, radians per second to the
+// velocity returns the slope of a linear regression over the history, in radians per second to the
 // right and up as seen from the last gaze.
 func (g *Gaze) velocity() (right, up float64) {
 	last, n := g.Last(), float64(len(g.samples))

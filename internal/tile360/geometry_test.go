@@ -106,8 +106,8 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// sphere draws a picture with luma by the direction's height and chroma by its x, for each eye; the
-// right eye is a little darker.
+// sphere draws a picture for each eye. Luma follows the direction's height, and chroma follows its
+// x. The right eye is a little darker.
 func sphere(l Layout, w, h int) *image.YCbCr {
 	p := image.NewYCbCr(image.Rect(0, 0, w, h), image.YCbCrSubsampleRatio420)
 	for eye := range l.Eyes() {
@@ -280,7 +280,7 @@ func TestTrain(t *testing.T) {
 		t.Error("a rate of nothing")
 	}
 	tr.Add(0.9, 5000, 4, false)
-	for i := range 11 { // the frames that start GoP 5, a millisecond apart, and others
+	for i := range 11 { // the frames that start GoP 5, 10 ms apart, and others
 		tr.Add(1+0.01*float64(i), 900, 5, true)
 		tr.Add(1+0.01*float64(i)+0.005, 100, 5, false)
 	}
@@ -297,7 +297,7 @@ func TestTrain(t *testing.T) {
 	}
 }
 
-// TestPlannerDoesNotAllocate plans for as long as a viewer watches.
+// TestPlannerDoesNotAllocate checks that a planner does not allocate memory in each plan.
 func TestPlannerDoesNotAllocate(t *testing.T) {
 	p := &Planner{
 		View:      NewView(Grid{8, 4, 1920, 960}, Degrees(90, 90), 8),

@@ -77,7 +77,7 @@ func (g Grid) Check() error {
 	case g.Columns < 1 || g.Rows < 1:
 		return fmt.Errorf("a grid of %d×%d tiles is empty", g.Columns, g.Rows)
 	case g.Columns > MaxTiles || g.Rows > MaxTiles || g.Columns*g.Rows > MaxTiles:
-		return fmt.Errorf("a grid of %d×%d tiles has more than %d", g.Columns, g.Rows, MaxTiles)
+		return fmt.Errorf("a grid of %d×%d tiles exceeds the limit of %d tiles", g.Columns, g.Rows, MaxTiles)
 	case g.Width > 1<<16 || g.Height > 1<<16 || g.Width < 2*g.Columns || g.Height < 2*g.Rows:
 		return fmt.Errorf("a picture of %d×%d pixels cannot be cut into %d×%d tiles", g.Width, g.Height, g.Columns,
 			g.Rows)
@@ -91,7 +91,7 @@ func (g Grid) Tiles() int { return g.Columns * g.Rows }
 // edge returns the start of tile i of n along size pixels: the even number nearest to i·size/n.
 func edge(i, n, size int) int { return 2 * ((i*size + n) / (2 * n)) }
 
-// Rect returns a tile's rectangle in the picture of one eye, pixels.
+// Rect returns a tile's rectangle in the picture of one eye, in pixels.
 func (g Grid) Rect(tile int) image.Rectangle {
 	c, r := tile%g.Columns, tile/g.Columns
 	return image.Rect(edge(c, g.Columns, g.Width), edge(r, g.Rows, g.Height), edge(c+1, g.Columns, g.Width),
@@ -103,7 +103,7 @@ func (g Grid) At(x, y float64) int {
 	return place(y, g.Rows, g.Height)*g.Columns + place(x, g.Columns, g.Width)
 }
 
-// place returns the index of the part of size pixels, out of n, that contains a point.
+// place returns which of n parts of size pixels contains a point at a fraction of the size.
 func place(at float64, n, size int) int {
 	i := max(0, min(n-1, int(at*float64(n))))
 	switch px := at * float64(size); {
@@ -118,7 +118,7 @@ func place(at float64, n, size int) int {
 // Tile returns the tile that shows a direction.
 func (g Grid) Tile(v Vec) int { return g.At(v.Equirect()) }
 
-// SolidAngle returns a tile's solid angle, steradians. All tiles sum to 4π.
+// SolidAngle returns a tile's solid angle in steradians. The solid angles of all tiles sum to 4π.
 func (g Grid) SolidAngle(tile int) float64 {
 	r := g.Rect(tile)
 	top, bottom := math.Pi*float64(r.Min.Y)/float64(g.Height), math.Pi*float64(r.Max.Y)/float64(g.Height)

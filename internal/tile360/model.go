@@ -10,14 +10,14 @@ type blend struct {
 	ownX, ownY, crowdX, crowdY, aloneX, aloneY float64
 }
 
-// spread is the scale of prediction errors to the right and up, radians, and the probability given
-// to the crowd's own directions.
+// spread is the scale of prediction errors to the right and up in radians, and the probability
+// given to the crowd's own directions.
 type spread struct{ x, y, crowd float64 }
 
-// horizons are the tables' prediction horizons, seconds.
+// horizons are the tables' prediction horizons in seconds.
 var horizons = [...]float64{0, 0.25, 0.5, 1, 1.5, 2, 3}
 
-// speeds separate the classes of speed, radians per second.
+// speeds separate the classes of speed, in radians per second.
 var speeds = [...]float64{0.1, 0.4}
 
 // between returns the table indices around a horizon, and its fraction between them.

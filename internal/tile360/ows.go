@@ -12,16 +12,16 @@ type Problem struct {
 	// Seen is each tile's expected share of the viewport: the probability that a point of the
 	// viewport lies in it. The loss is then the viewport's expected mean squared error.
 	Seen []float64
-	// Miss is the distortion of what each missing tile is replaced by: the low-resolution sphere,
-	// or a quality already received.
+	// Miss is the distortion of each missing tile's replacement: the low-resolution sphere, or a
+	// quality already received.
 	Miss []float64
 	// Bytes and Distortion of quality q of tile t are at [t*Qualities+q]. Distortion is WS-weighted
 	// mean squared error. A quality whose Bytes are not positive and finite, or whose Distortion is
 	// not finite, is not offered.
 	Bytes, Distortion []float64
-	// Budget is the maximum of bytes to send.
+	// Budget is the maximum number of bytes to send.
 	Budget float64
-	// Capacity is the predicted capacity until the deadline, bytes, as equally probable values in
+	// Capacity is the predicted capacity until the deadline in bytes, as equally probable values in
 	// ascending order. It determines each tile's probability of being late. If empty, all tiles are
 	// in time.
 	Capacity []float64
@@ -94,13 +94,13 @@ func (p *Plan) set(pr *Problem) {
 // allocate. It is not safe for concurrent use.
 type Solver struct {
 	// Refine bounds the total states of the search for the optimum that follows the greedy choice
-	// among at most 128 tiles; 0 = no search. Among more tiles the greedy choice is within
+	// among at most 128 tiles. 0 means no search. Among more tiles the greedy choice is within
 	// hundredths of a percent of the optimum.
 	Refine int
 
 	hull  []hullPoint
-	first []int32 // per tile, its first point in hull; plus the end
-	level []int32 // per tile, the chosen point
+	first []int32 // index of each tile's first point in hull, then the end
+	level []int32 // index of each tile's chosen point
 	keys  []uint64
 	spare []uint64
 	best  []int // best order so far

@@ -9,7 +9,7 @@ import (
 )
 
 // randomProblem returns an encoder-like problem: bytes grow and distortion shrinks with quality, by
-// factors that differ between tiles; some qualities are not offered, some are no better than a
+// factors that differ between tiles. Some qualities are not offered, and some are no better than a
 // cheaper one.
 func randomProblem(r *rand.Rand, tiles, qualities int) *Problem {
 	p := &Problem{Qualities: qualities}

@@ -76,7 +76,8 @@ func (s *Sampler) MSE(a, b *image.YCbCr) float64 {
 	return sum
 }
 
-// Colors describes the conversion of luma and chroma; the zero value is BT.601 with limited range.
+// Colors describes the conversion of luma and chroma. The zero value means BT.601 with limited
+// range.
 type Colors struct {
 	BT709     bool
 	FullRange bool
@@ -114,11 +115,11 @@ func (s *Sampler) Draw(picture *image.YCbCr, c Colors) *image.RGBA {
 
 func byteOf(v float32) uint8 { return uint8(max(0, min(255, v+0.5))) }
 
-// MaxPSNR is the PSNR of equal pictures, dB: that of a mean squared error of 0.01, which keeps
-// means finite.
+// MaxPSNR is the PSNR of equal pictures in dB. It corresponds to a mean squared error of 0.01,
+// which keeps means finite.
 const MaxPSNR = 68.13
 
-// PSNR returns the peak signal-to-noise ratio of a mean squared error of 8-bit values, dB.
+// PSNR returns the peak signal-to-noise ratio, in dB, of a mean squared error of 8-bit values.
 func PSNR(mse float64) float64 {
 	return min(MaxPSNR, 10*math.Log10(255*255/max(mse, 1e-9)))
 }

@@ -11,8 +11,8 @@ type GoP struct {
 	// Miss, Bytes and Distortion are as in Problem: Miss is the low-resolution sphere's distortion
 	// in each tile; the others are at [tile*qualities+quality].
 	Miss, Bytes, Distortion []float64
-	// Have is the quality of each tile already received or requested, −1 for none. Nil means none
-	// for every tile.
+	// Have is the quality of each tile already received or requested, or −1 for none. Nil means
+	// none for every tile.
 	Have []int
 }
 
@@ -30,10 +30,10 @@ type Planner struct {
 	Gaze      Gaze
 	Capacity  Capacity
 	Solver    Solver
-	// Percentile is the percentile of predicted capacity that OWS uses as budget; 0 =
+	// Percentile is the percentile of predicted capacity that OWS uses as budget. 0 means
 	// BudgetPercentile.
 	Percentile float64
-	// Latency is the minimum time from a request to the display of its tile, seconds.
+	// Latency is the minimum time in seconds from a request to the display of its tile.
 	Latency float64
 
 	problem  Problem
@@ -56,17 +56,17 @@ const (
 	SparePercentile  = 50
 )
 
-// Plan returns the tiles to request, in sending order. gops are the GoPs that have not ended,
-// starting with the current one. For that one it requests tiles into which the viewer turned
-// unexpectedly, if they are worth it for the rest of the GoP. Samples of the gaze must be on the
-// medium's timeline.
+// Plan returns the tiles to request, in send order. gops are the GoPs that have not ended, starting
+// with the current one. For that one it requests tiles into which the viewer turned unexpectedly,
+// if they are worth it for the rest of the GoP. Samples of the gaze must be on the medium's
+// timeline.
 //
 // seconds is the time until the last GoP is due; pending are bytes requested earlier and not
 // received yet. The result is valid until the next call.
 //
 // Tiles that OWS chooses within the budget come first. Tiles it left out follow, chosen in the same
-// way for the capacity beyond the budget that is more likely than not. If that capacity is not
-// there, only they are late.
+// way for the capacity beyond the budget that is more likely than not. If that capacity does not
+// materialize, only these tiles are late.
 func (p *Planner) Plan(gops []GoP, seconds, pending float64) []Request {
 	tiles := p.View.Grid.Tiles()
 	pr := &p.problem

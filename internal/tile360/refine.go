@@ -38,9 +38,9 @@ type state struct {
 // refine searches for a better choice than the plan's and raises the plan's Bound if it proves a
 // higher one.
 //
-// At the relaxation's price per byte every option has an excess over its tile's best one, and the
-// loss of a choice is Bound + the sum of excesses + the price of unused bytes. So options with an
-// excess of at least Loss − Bound are excluded, which leaves one option for most tiles. Dynamic
+// At the relaxation's price per byte every option has an excess over its tile's best option, and
+// the loss of a choice is Bound + the sum of excesses + the price of unused bytes. So options with
+// an excess of at least Loss − Bound are excluded, which leaves one option for most tiles. Dynamic
 // programming over the rest finds the optimum; its states are choices within the budget that no
 // other beats in both bytes and loss. If there are more states than Refine allows, only those with
 // the least excess are kept and optimality is not proven.
@@ -120,8 +120,8 @@ func (s *Solver) refine(p *Problem, plan *Plan) {
 	}
 }
 
-// keep appends to states the states of next that no other beats, at most width, and reports whether
-// it kept them all.
+// keep appends to states at most width states of next that no other state beats. It reports whether
+// it kept all such states.
 func (s *Solver) keep(width int) bool {
 	c := &s.core
 	slices.SortFunc(c.next, func(a, b state) int {

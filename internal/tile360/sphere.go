@@ -5,15 +5,15 @@ import "math"
 // Vec is a unit vector: x to the right, y up, z forward.
 type Vec struct{ X, Y, Z float64 }
 
-// Direction returns the direction of yaw (positive to the right) and pitch (positive
-// upwards), radians.
+// Direction returns the direction of yaw (positive to the right) and pitch (positive upwards), in
+// radians.
 func Direction(yaw, pitch float64) Vec {
 	sy, cy := math.Sincos(yaw)
 	sp, cp := math.Sincos(pitch)
 	return Vec{sy * cp, sp, cy * cp}
 }
 
-// Angles returns yaw in (−π, π] and pitch in [−π/2, π/2], radians. Yaw is 0 at the poles.
+// Angles returns yaw in (−π, π] and pitch in [−π/2, π/2], in radians. Yaw is 0 at the poles.
 func (v Vec) Angles() (yaw, pitch float64) {
 	if v.X == 0 && v.Z == 0 {
 		return 0, math.Copysign(math.Pi/2, v.Y)
@@ -49,7 +49,7 @@ func (v Vec) frame() (right, up Vec) {
 	return right, up
 }
 
-// offset returns w's position as seen from v: radians to the right and up along the great circle
+// offset returns w's position as seen from v, in radians to the right and up along the great circle
 // from v to w.
 func (v Vec) offset(w Vec) (right, up float64) {
 	r, u := v.frame()
@@ -74,8 +74,8 @@ func (v Vec) moved(right, up float64) Vec {
 	return Vec{c*v.X + x*r.X + y*u.X, c*v.Y + x*r.Y + y*u.Y, c*v.Z + x*r.Z + y*u.Z}.Unit()
 }
 
-// Equirect returns a direction's position in the equirectangular picture of one eye: fractions of
-// its width from the left, in [0, 1), and of its height from the top.
+// Equirect returns a direction's position in the equirectangular picture of one eye, in fractions
+// of its width from the left, in [0, 1), and of its height from the top.
 func (v Vec) Equirect() (x, y float64) {
 	yaw, pitch := v.Angles()
 	x = yaw/(2*math.Pi) + 0.5

@@ -1,7 +1,7 @@
 // Package tile360 computes the decisions of tiled 360° video: the geometry of tiles and viewports,
 // predictions of a viewer's gaze and the network's capacity, and which tiles to request at which
-// quality and in which order. It does no I/O. The TypeScript viewer implements the same and is
-// tested with the same vectors (testdata/README.md).
+// quality and in which order. It does no I/O. The TypeScript viewer implements the same algorithms
+// and is tested with the same vectors (testdata/README.md).
 //
 // # Terms
 //

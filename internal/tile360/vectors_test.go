@@ -270,7 +270,7 @@ func TestPredictionVectors(t *testing.T) {
 	})
 }
 
-// walk returns a moving head's samples: yaw and pitch, radians, at 10 Hz from t on.
+// walk returns a moving head's samples, with yaw and pitch in radians, at 10 Hz from t on.
 func walk(r *rand.Rand, t float64, n int) []sample {
 	yaw, pitch, speed := (2*r.Float64()-1)*math.Pi, (r.Float64()-0.5)*0.8, (r.Float64()-0.5)*2
 	var s []sample

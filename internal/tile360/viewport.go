@@ -13,7 +13,7 @@ func Degrees(width, height float64) Viewport {
 }
 
 // ray is the direction of a point of the viewport in eye space (z = 1), and the solid angle there
-// relative to the centre's.
+// relative to that at the centre.
 type ray struct{ x, y, weight float64 }
 
 // rays returns the centres of columns×rows cells of the viewport, row by row from the top

@@ -26,7 +26,7 @@ const renderGroup = 2
 // altGroup is the alternate group of the first tile, above those of cameras.
 const altGroup = 1000
 
-// audioBitrate bounds FFmpeg's sound, bits per second.
+// audioBitrate bounds FFmpeg's sound in bits per second.
 const audioBitrate = 160_000
 
 // Description holds the catalog fields that do not follow from the encoder's settings.

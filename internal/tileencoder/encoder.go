@@ -28,14 +28,14 @@ type Config struct {
 	Sphere         catalog.Sphere
 	FPSNum, FPSDen int
 	GOP            int    // frames; 0 is a second
-	Quantisers     []int  // per quality of the sphere; nil is Quantisers(n)
-	Preset         string // libx264's preset for tiles; "" is ultrafast
-	// MaxBitrate bounds the sphere at the best quality, bits per second; 0 is DefaultBitrate. Lower
-	// qualities get proportionally less.
+	Quantisers     []int  // per quality of the sphere; nil means Quantisers(n)
+	Preset         string // libx264's preset for tiles; "" means ultrafast
+	// MaxBitrate bounds the sphere at the best quality, in bits per second. 0 means DefaultBitrate.
+	// Lower qualities get proportionally less.
 	MaxBitrate   int64
-	Workers      int // tiles encoded concurrently; 0 is one per processor
-	RatesEvery   int // frames per measurement of the distortion of missing tiles; 0 is 15
-	DistortEvery int // frames per measurement of the tiles' distortion; 0 is 1
+	Workers      int // tiles encoded concurrently; 0 means one per processor
+	RatesEvery   int // frames per measurement of the distortion of missing tiles; 0 means 15
+	DistortEvery int // frames per measurement of the tiles' distortion; 0 means 1
 }
 
 // Quantisers returns the quantisers of n qualities, the worst first.
@@ -51,7 +51,7 @@ func Quantisers(n int) []int {
 	return qps
 }
 
-// DefaultBitrate is the default bound of a sphere's best quality, bits per second.
+// DefaultBitrate is the default bound of a sphere's best quality in bits per second.
 func DefaultBitrate(s *catalog.Sphere, fps float64) int64 {
 	const bitsPerPixel = 0.4
 	return int64(bitsPerPixel * fps * float64(s.Width*s.Height*s.Eyes()))
@@ -63,8 +63,8 @@ func GOP(fpsNum, fpsDen int) int { return max(1, (2*fpsNum+fpsDen)/(2*fpsDen)) }
 // videoQP is the quantiser of the low-resolution sphere.
 const videoQP = 30
 
-// VideoSize returns the size of the low-resolution picture of one eye: a quarter in both
-// directions, at most 960 pixels wide.
+// VideoSize returns the size of one eye's picture in the low-resolution sphere: a quarter of the
+// sphere's width and height, but at most 960 pixels wide.
 func VideoSize(s *catalog.Sphere) (width, height int) {
 	div := max(4, (s.Width+959)/960)
 	even := func(v int) int { return max(16, v/div&^1) }
@@ -122,7 +122,7 @@ type video struct {
 	payload       []byte
 }
 
-// New starts the encoders. Errors name the wrong setting.
+// New starts the encoders. Errors name the invalid setting.
 func New(cfg Config) (*Encoder, error) {
 	s := &cfg.Sphere
 	if err := s.Validate(); err != nil {
@@ -239,7 +239,7 @@ func (e *Encoder) Config(tile, quality int) []byte {
 	return e.tiles[tile].versions[quality].enc.Config()
 }
 
-// Bitrate returns the bound of a tile at a quality, or of [Video], bits per second.
+// Bitrate returns the bound of a tile at a quality, or of [Video], in bits per second.
 func (e *Encoder) Bitrate(tile, quality int) int64 {
 	if tile == Video {
 		fps := float64(e.cfg.FPSNum) / float64(e.cfg.FPSDen)
@@ -248,8 +248,8 @@ func (e *Encoder) Bitrate(tile, quality int) int64 {
 	return e.bitrate(tile, quality)
 }
 
-// crowd is the factor by which a tile may exceed its share of the sphere's bit rate, as motion is
-// rarely spread evenly.
+// crowd is the factor by which a tile may exceed its share of the sphere's bit rate, because motion
+// is rarely spread evenly.
 const crowd = 4
 
 // bitrate returns a tile's bound. Six quantiser steps halve the rate.
@@ -284,7 +284,7 @@ func (e *Encoder) Encode(f *Frame, idr bool, skip []bool, emit func(tile, qualit
 	return err
 }
 
-// each calls do for 0 to n−1 on all workers and returns the first error.
+// each calls do for 0 to n−1 on the workers and returns the first error.
 func (e *Encoder) each(n int, do func(i int) error) error {
 	var next atomic.Int64
 	var once sync.Once
@@ -366,8 +366,8 @@ func (e *Encoder) encodeTile(i int, f *Frame, idr bool, skip []bool, emit func(i
 	return nil
 }
 
-// limit raises the quantiser while a tile exceeds its bit rate. An IDR frame may use a third of the
-// GoP's bytes.
+// limit raises a tile's quantiser while the tile exceeds its bit rate, and lowers it again below
+// 80% of the rate. The allowance includes a third of the GoP's bytes for the IDR frame.
 func (v *version) limit(frame, gop int) {
 	allowed := v.perFrame * (float64(frame+1) + float64(gop)/3)
 	switch {

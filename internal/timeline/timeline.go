@@ -23,8 +23,8 @@ type Line struct {
 	before time.Duration // place minus recorded time before the jump
 }
 
-// New returns a timeline that begins at recorded time start. The time after a jump of the clock
-// follows step after the previous one.
+// New returns a timeline that begins at recorded time start. After a jump of the clock, the next
+// time follows the previous one by step.
 func New(start, step time.Duration) *Line { return &Line{step: step, last: start} }
 
 // Place returns the time from the line's start to a recorded time, and whether the clock jumped

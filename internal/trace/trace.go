@@ -45,7 +45,7 @@ const flushLimit = 2 * time.Second
 
 // Config is the trace section of a program's configuration.
 type Config struct {
-	// Endpoint is the URL of an OTLP collector over HTTP; "" uses OTEL_EXPORTER_OTLP_ENDPOINT.
+	// Endpoint is the URL of an OTLP collector over HTTP. "" means OTEL_EXPORTER_OTLP_ENDPOINT.
 	// Without either, tracing is off.
 	Endpoint string `yaml:"endpoint"`
 	// Every selects one frame in this many.
@@ -123,7 +123,7 @@ func environment() bool {
 	return os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
 }
 
-// complaining logs the first of a series of failures, and its end.
+// complaining logs the first of a series of failures, and the end of the series.
 type complaining struct {
 	sdk.SpanExporter
 	log     *slog.Logger
@@ -135,9 +135,9 @@ func (c *complaining) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan)
 	err := c.SpanExporter.ExportSpans(ctx, spans)
 	switch {
 	case err != nil && !c.failing.Swap(true):
-		c.log.Warn("trace collector refuses spans; dropping them", "err", err)
+		c.log.Warn("trace collector refused spans; dropping them", "err", err)
 	case err == nil && c.failing.Swap(false):
-		c.log.Info("trace collector accepts spans again")
+		c.log.Info("trace collector is accepting spans again")
 	}
 	return nil
 }
@@ -198,7 +198,7 @@ func IDs(track moqt.TrackName, group uint64) (api.TraceID, api.SpanID) {
 
 type idsKey struct{}
 
-// ids assigns root spans the IDs in their context, and other spans random ones.
+// ids assigns root spans the IDs in their context, and other spans random IDs.
 type ids struct{}
 
 // NewIDs implements sdk.IDGenerator.

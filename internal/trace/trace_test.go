@@ -161,7 +161,7 @@ func TestCollectorIsAway(t *testing.T) {
 		_ = tracer.provider.ForceFlush(context.Background())
 	}
 	tracer.Close()
-	if n := strings.Count(said.String(), "refuses spans"); n != 1 {
+	if n := strings.Count(said.String(), "refused spans"); n != 1 {
 		t.Errorf("said %d times:\n%s", n, said.String())
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // Conn is a UDP socket. Only one goroutine at a time may call ReadBatch or ReadPiece; other methods
-// may be called from any.
+// may be called from any goroutine.
 //
 // Its system calls do not block, so it does not announce them to the Go scheduler. The scheduler
 // would wake another thread for each call longer than 20 µs, such as sending a batch over loopback.
@@ -65,16 +65,16 @@ func DisableGRO(c *net.UDPConn) {
 
 // DropStrays is for a socket that the kernel selects by the first byte of the connection ID in
 // short-header packets (RFC 9000 §17.3). The kernel checks only the first of several merged
-// datagrams. DropStrays drops those that belong to another socket; quic-go would answer them with
-// stateless resets.
+// datagrams. DropStrays drops datagrams that belong to another socket; quic-go would answer them
+// with stateless resets.
 func DropStrays(c net.PacketConn) {
 	if c, ok := c.(*Conn); ok {
 		c.read.strays = true
 	}
 }
 
-// Tap calls f with each received message, one or more datagrams of a peer, before it is processed.
-// Nil removes the tap.
+// Tap calls f with each received message, one or more datagrams from a peer, before it is
+// processed. Nil removes the tap.
 func Tap(c net.PacketConn, f func(from *net.UDPAddr, message []byte, datagrams int)) {
 	if c, ok := c.(*Conn); ok {
 		c.read.tap = f
@@ -324,7 +324,7 @@ func (r *read) dropStrays() {
 	r.rest = r.rest[:kept]
 }
 
-// stray reports whether packet belongs to another socket than the first packet of its message.
+// stray reports whether packet belongs to a different socket from the first packet of its message.
 func stray(first, packet []byte) bool {
 	const long = 0x80
 	return len(first) > 1 && len(packet) > 1 && (first[0]|packet[0])&long == 0 && first[1] != packet[1]

@@ -4,7 +4,7 @@ package udpio
 
 import "net"
 
-// Wrap returns c: this package supports only Linux.
+// Wrap returns c, because this package supports only Linux.
 func Wrap(c *net.UDPConn) net.PacketConn { return c }
 
 // DisableGRO does nothing, because the system has no GRO.

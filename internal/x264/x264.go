@@ -19,7 +19,7 @@ import (
 	"holocast/internal/loc"
 )
 
-// MaxSize bounds a picture's width and height, pixels.
+// MaxSize bounds a picture's width and height in pixels.
 const MaxSize = 16384
 
 // MaxQP is the largest quantiser.
@@ -37,7 +37,8 @@ type Config struct {
 	Color          Color
 }
 
-// Color describes the samples with the names of WebCodecs and FFmpeg; "" is not signaled.
+// Color describes the samples with the names of WebCodecs and FFmpeg. An empty name is not
+// signaled.
 type Color struct {
 	Primaries, Transfer, Matrix string
 	FullRange                   bool
@@ -67,7 +68,7 @@ func New(cfg Config) (*Encoder, error) {
 	switch {
 	case cfg.Width < 2 || cfg.Height < 2 || cfg.Width > MaxSize || cfg.Height > MaxSize || cfg.Width%2 != 0 ||
 		cfg.Height%2 != 0:
-		return nil, fmt.Errorf("x264: pictures of %d×%d, want even sizes of 2 to %d", cfg.Width, cfg.Height, MaxSize)
+		return nil, fmt.Errorf("x264: pictures of %d×%d, want even sizes from 2 to %d", cfg.Width, cfg.Height, MaxSize)
 	case cfg.QP < 1 || cfg.QP > MaxQP:
 		return nil, fmt.Errorf("x264: quantiser %d, want 1 to %d", cfg.QP, MaxQP)
 	case cfg.FPSNum < 1 || cfg.FPSDen < 1:
@@ -118,7 +119,7 @@ func (e *Encoder) Config() []byte { return e.avcC }
 
 // Encode appends the next frame to dst as NAL units with four-byte lengths. The first frame must be
 // IDR; other frames depend only on frames since the last IDR frame. qp is the frame's quantiser, at
-// least the encoder's; 0 is the encoder's own, and less for IDR frames.
+// least the encoder's; 0 means the encoder's own, which is lower for IDR frames.
 func (e *Encoder) Encode(dst []byte, p Picture, idr bool, qp int) ([]byte, error) {
 	if e.e == nil {
 		return dst, errClosed

@@ -8,14 +8,14 @@ import (
 	"holocast/internal/pause"
 )
 
-// Backoff spaces retries: each wait is twice the last, from Min to Max, minus a random part of up
-// to half, which spreads out the edges.
+// Backoff spaces retries. Waits double from Min to Max; up to half of each is subtracted at random so
+// that edges do not retry in step.
 type Backoff struct {
 	Min, Max time.Duration // defaults: 50 ms and 2 s
 	next     time.Duration
 }
 
-// Wait waits before the next attempt. It fails only with ctx's error.
+// Wait waits before the next attempt. The only error is ctx.Err().
 func (b *Backoff) Wait(ctx context.Context) error {
 	lo, hi := b.Min, b.Max
 	if lo <= 0 {
@@ -29,5 +29,5 @@ func (b *Backoff) Wait(ctx context.Context) error {
 	return pause.For(ctx, d-rand.N(d/2+1))
 }
 
-// Reset starts again at Min, after a success.
+// Reset makes the next wait Min again. Call it after a success.
 func (b *Backoff) Reset() { b.next = 0 }

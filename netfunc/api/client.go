@@ -28,7 +28,7 @@ type Options struct {
 	CA string
 	// Certificate and Key are PEM files of a client certificate (mTLS); both or none.
 	Certificate, Key string
-	// Timeout of every call except Watch; 0 = 5 s.
+	// Timeout applies to every call except Watch; 0 means 5 s.
 	Timeout time.Duration
 }
 
@@ -36,12 +36,12 @@ type Options struct {
 const (
 	maxAnswer   = 16 << 20
 	maxLine     = 4 << 20
-	idleTimeout = 15 * time.Second // three keep-alive intervals of the controller
+	idleTimeout = 15 * time.Second // three of the controller's keep-alive intervals
 )
 
-// Client calls a controller. It contacts only the URL's host: it ignores proxies in the
-// environment, whose operator would see the token, and follows no redirects. It is safe for
-// concurrent use.
+// Client calls a controller. It contacts only the URL's host: it follows no redirects and ignores
+// proxies named in the environment, whose operators would see the token. It is safe for concurrent
+// use.
 type Client struct {
 	base    *url.URL
 	token   string
@@ -123,7 +123,8 @@ func (c *Client) Report(ctx context.Context, edge string, r Report) error {
 	return c.call(ctx, http.MethodPost, edgePath(edge)+"/report", r, nil)
 }
 
-// Uplink reports packets seen by the uplink monitor. Send it at once: the trigger depends on it.
+// Uplink reports packets seen by the uplink monitor. Call it without delay, since the trigger depends
+// on these reports.
 func (c *Client) Uplink(ctx context.Context, edge string, seen []Observation) error {
 	return c.call(ctx, http.MethodPost, edgePath(edge)+"/uplink", Uplink{seen}, nil)
 }
@@ -139,8 +140,8 @@ func (c *Client) Eliminate(ctx context.Context, edge string, e ...Elimination) (
 	return l.Outcomes, err
 }
 
-// Leave removes an edge; its flows continue without duplication. It returns once the senders
-// feeding the edge have stopped, or with ErrUnconfirmed if one has not confirmed that.
+// Leave removes an edge, whose flows continue without duplication. It returns once the senders that
+// feed the edge have stopped, or ErrUnconfirmed if one has not confirmed that.
 func (c *Client) Leave(ctx context.Context, edge string) error {
 	return c.call(ctx, http.MethodDelete, edgePath(edge), nil, nil)
 }
@@ -185,9 +186,10 @@ func (c *Client) UnsetFlow(ctx context.Context, destination netip.Addr) error {
 	return c.call(ctx, http.MethodDelete, "/v1/flows/"+url.PathEscape(destination.String()), nil, nil)
 }
 
-// Watch calls do for each update of the edge's flows until ctx ends or do returns an error, which
-// Watch returns. A broken stream is reopened after a back-off and begins with a snapshot; lost, if
-// not nil, receives the reason. ErrUnknownEdge also ends it: call Hello, then Watch again.
+// Watch calls do for each update of the edge's flows. It returns ctx's error when ctx is done, or the
+// error that do returns. If the stream breaks, Watch calls lost, if not nil, with the reason and
+// reopens the stream after a back-off; it then begins with a snapshot. After ErrUnknownEdge call
+// Hello, then Watch again.
 func (c *Client) Watch(ctx context.Context, edge string, do func(Update) error, lost func(error)) error {
 	var b Backoff
 	for {
@@ -223,7 +225,7 @@ type errStop struct{ error }
 func (c *Client) watch(ctx context.Context, edge string, do func(Update) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// Missing keep-alives reveal a controller that vanished.
+	// Missing keep-alives reveal that the controller has vanished.
 	idle := time.AfterFunc(idleTimeout, func() { cancel(errors.New("no keep-alive from the controller")) })
 	defer idle.Stop()
 	resp, err := c.do(ctx, http.MethodGet, edgePath(edge)+"/watch", nil)
@@ -246,7 +248,7 @@ func (c *Client) watch(ctx context.Context, edge string, do func(Update) error) 
 	if err := lines.Err(); err != nil {
 		return cause(ctx, fmt.Errorf("watch: %w", err))
 	}
-	return errors.New("the watch stream ended")
+	return errors.New("watch stream ended")
 }
 
 // cause returns the reason for ctx's cancellation if there is one, otherwise err.

@@ -199,7 +199,7 @@ func TestProblems(t *testing.T) {
 	})
 }
 
-// The stream is reopened with a snapshot, whatever breaks it.
+// After any failure the stream is reopened and begins with a snapshot.
 func TestWatchReconnects(t *testing.T) {
 	visits := 0
 	client := serve(t, func(w http.ResponseWriter, _ *http.Request) {

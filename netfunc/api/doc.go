@@ -1,3 +1,3 @@
 // Package api defines the HTTP interface between the controller and its edges: JSON types and a
-// client. The controller serves the same as an OpenAPI document under /v1/openapi.json.
+// client. The controller serves an OpenAPI description of it at /v1/openapi.json.
 package api

@@ -9,7 +9,7 @@ import (
 // ProblemType is the media type of errors (RFC 9457).
 const ProblemType = "application/problem+json"
 
-// Problem is an error response of the controller: problem details of RFC 9457.
+// Problem is an error response of the controller, in the problem details format of RFC 9457.
 type Problem struct {
 	Type   string `json:"type"`  // "about:blank" or one of the Type constants
 	Title  string `json:"title"` // names the status or the type
@@ -25,17 +25,17 @@ const (
 	TypeUnconfirmed = "urn:holocast:unconfirmed"
 )
 
-// Errors returned by the client, for errors.Is.
+// Errors returned by the client, for use with errors.Is.
 var (
-	// ErrStale: the elimination refers to a path set that is no longer in force.
+	// ErrStale is returned for an elimination of a path set that is no longer in force.
 	ErrStale = errors.New("the generation is no longer in force")
-	// ErrUnknownEdge: the edge is not registered and must call Hello.
+	// ErrUnknownEdge is returned for an edge that is not registered. It must call Hello.
 	ErrUnknownEdge = errors.New("edge is not registered with the controller")
-	// ErrUnknownFlow: the controller has no such flow.
+	// ErrUnknownFlow is returned if the controller has no such flow.
 	ErrUnknownFlow = errors.New("unknown flow")
-	// ErrUnconfirmed: a sender has not confirmed that it stopped duplicating.
+	// ErrUnconfirmed is returned if a sender has not confirmed that it stopped duplicating.
 	ErrUnconfirmed = errors.New("a sender has not confirmed that it stopped duplicating")
-	// ErrUnauthorized: the token or the client certificate is missing or wrong.
+	// ErrUnauthorized is returned if the token or the client certificate is missing or wrong.
 	ErrUnauthorized = errors.New("the token or client certificate is missing or wrong")
 )
 
@@ -47,7 +47,7 @@ func (p *Problem) Error() string {
 	return fmt.Sprintf("%s (%d)", p.Title, p.Status)
 }
 
-// Is makes errors.Is find the errors above.
+// Is makes errors.Is match the errors above.
 func (p *Problem) Is(target error) bool {
 	switch target {
 	case ErrStale:

@@ -32,7 +32,7 @@ type Edge struct {
 	Peer string `json:"peer,omitempty"`
 	// Signal is the IPv4 address and UDP port for signalling packets. Senders require it.
 	Signal netip.AddrPort `json:"signal,omitzero"`
-	// SignalVersion is the signalling version that a sender accepts; 0 = 1.
+	// SignalVersion is the signalling version that a sender accepts. 0 means 1.
 	SignalVersion int    `json:"signal_version,omitempty"`
 	Paths         []Path `json:"paths"`
 	// Towards lists the destinations to which a sender may duplicate packets.
@@ -46,21 +46,23 @@ type Edge struct {
 type Path struct {
 	Index     int    `json:"index"` // 1 to pathset.Max
 	Interface string `json:"interface"`
-	// Up is false if the path cannot carry packets: no carrier, administratively down, or no
-	// neighbour.
+	// Up is false if the path cannot carry packets because it has no carrier, is administratively
+	// down or has no neighbour.
 	Up bool `json:"up"`
-	// RTT of the probes between the edges, milliseconds: the mean of the last two seconds, and the
-	// minimum of the newest 128 probes; 0 = none answered.
+	// RTT is the mean round-trip time, in milliseconds, of the probes of the last two seconds
+	// between the edges, MinRTT the minimum of the newest 128 probes; 0 if none was answered.
 	RTT    float64 `json:"rtt_ms,omitempty"`
 	MinRTT float64 `json:"min_rtt_ms,omitempty"`
-	// Loss is the fraction of unanswered probes of the last two seconds, 0 to 1. At 1 the path is
-	// dead or the peer does not answer. Lost is the number unanswered of the newest 128 probes.
+	// Loss is the fraction (0 to 1) of the probes of the last two seconds that were not answered.
+	// At 1 the path is dead or the peer does not answer. Lost is the number of unanswered probes
+	// among the newest 128.
 	Loss float64 `json:"loss,omitempty"`
 	Lost int     `json:"lost,omitempty"`
-	// Silent means that three probes in a row lack an answer that is due.
+	// Silent means that three probes in a row have had no answer although it was due.
 	Silent bool `json:"silent,omitempty"`
-	// Counters since the edge attached: packets and bytes sent on the path; of the packets
-	// received, first replicas, later replicas, and packets outside their flow's path set.
+	// Sent and SentBytes count packets and bytes sent on the path since the edge attached. Of the
+	// packets received, First counts first replicas and Late later ones. Both include Rogue
+	// replicas, which were outside their flow's path set or repeated on the same path.
 	Sent      uint64 `json:"sent,omitempty"`
 	SentBytes uint64 `json:"sent_bytes,omitempty"`
 	First     uint64 `json:"first,omitempty"`
@@ -70,19 +72,19 @@ type Path struct {
 
 // Welcome answers a hello.
 type Welcome struct {
-	// ReportInterval is the interval between reports, milliseconds. An edge that misses three is
-	// lost.
+	// ReportInterval is the interval between reports in milliseconds. An edge that misses three
+	// reports is lost.
 	ReportInterval int `json:"report_interval_ms"`
 	// Flows that involve the edge.
 	Flows []Flow `json:"flows"`
 }
 
-// Report is an edge's heartbeat. An edge sends one every report interval, and at once when it
+// Report is an edge's heartbeat. An edge sends one every report interval, and immediately after it
 // applied a signalling packet or a path changed state.
 type Report struct {
 	Paths []Path `json:"paths"`
-	// Nonce is the highest accepted in a signalling packet. It is a string because JavaScript
-	// numbers cannot represent it.
+	// Nonce is the highest nonce of an accepted signalling packet. It is a JSON string because
+	// JavaScript numbers cannot represent it.
 	Nonce uint64 `json:"nonce,string,omitempty"`
 	// Policies are the path sets in force in the sender's policy map.
 	Policies []Policy `json:"policies,omitempty"`
@@ -99,11 +101,11 @@ type Report struct {
 type Policy struct {
 	Destination netip.Addr  `json:"destination"`
 	Paths       pathset.Set `json:"paths"`
-	// Nonce of the signalling packet that set it; "0" = none since the edge attached.
+	// Nonce of the signalling packet that set it; "0" if none has since the edge attached.
 	Nonce uint64 `json:"nonce,string"`
 }
 
-// MaxPolicies limits the policies in a report: with the flows of a receiver they fit into the
+// MaxPolicies limits the policies in a report. With the flows of a receiver, they fit into the
 // controller's default limit of 1 MiB.
 const MaxPolicies = 6144
 
@@ -113,7 +115,7 @@ const MaxFlows = 1024
 // Route is the plain route to a destination.
 type Route struct {
 	Destination netip.Addr `json:"destination"`
-	// Path taken by the route; 0 = none of the paths.
+	// Path is the path that the route takes, or 0 if it takes none of the paths.
 	Path int `json:"path,omitempty"`
 	// Unreachable means that the routing table has no route to the destination.
 	Unreachable bool `json:"unreachable,omitempty"`
@@ -124,13 +126,13 @@ type Uplink struct {
 	Observations []Observation `json:"observations"`
 }
 
-// Observation is a packet from a viewer whose length is in the configured range: a frame request or
-// a receipt.
+// Observation is a packet from a viewer whose length is in the configured range, which makes it a
+// frame request or a receipt.
 type Observation struct {
-	// Time on the edge's monotonic clock, nanoseconds. Only differences between observations of one
-	// edge are meaningful.
+	// Time on the edge's monotonic clock in nanoseconds. Only differences between observations of
+	// one edge are meaningful.
 	Time        int64          `json:"time_ns"`
-	Source      netip.AddrPort `json:"source"` // the viewer: the destination of its flow
+	Source      netip.AddrPort `json:"source"` // the viewer, which is the destination of its flow
 	Destination netip.AddrPort `json:"destination"`
 	Length      int            `json:"length"` // of the IP packet, bytes
 }
@@ -138,18 +140,19 @@ type Observation struct {
 // Elimination is the outcome of Algorithm 1 at a receiver.
 type Elimination struct {
 	Destination netip.Addr `json:"destination"`
-	// Generation of the judged path set; an older one is refused with ErrStale.
+	// Generation of the judged path set. An older one is refused with ErrStale.
 	Generation uint64 `json:"generation"`
 	// Removed lists the paths to trim, Remaining the paths to keep.
 	Removed   pathset.Set `json:"removed"`
 	Remaining pathset.Set `json:"remaining"`
-	// Lossy is the subset of Removed that did not deliver the flow: bottlenecks or broken paths.
+	// Lossy is the subset of Removed that did not deliver the flow. These paths are bottlenecks or
+	// broken.
 	Lossy pathset.Set `json:"lossy,omitempty"`
 	// Single means that one path alone delivered a whole window in time.
 	Single bool `json:"single,omitempty"`
-	// Rewards are the paths' N_i at that moment, for the record.
+	// Rewards are the paths' N_i at that moment, for the log.
 	Rewards []Reward `json:"rewards,omitempty"`
-	// Reason is a sentence for the record.
+	// Reason is a sentence for the log.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -161,14 +164,14 @@ type Eliminations struct {
 	Eliminations []Elimination `json:"eliminations"`
 }
 
-// Outcome is the result of an elimination: the resulting flow, or the reason for refusal.
+// Outcome is the result of an elimination: the resulting flow, or the reason why it was refused.
 type Outcome struct {
 	Destination netip.Addr `json:"destination"`
 	Flow        *Flow      `json:"flow,omitempty"`
 	Problem     *Problem   `json:"problem,omitempty"`
 }
 
-// Err returns the reason for refusal: ErrStale if the path set has changed.
+// Err returns the reason for a refusal, such as ErrStale if the path set has changed.
 func (o Outcome) Err() error {
 	if o.Problem == nil {
 		return nil
@@ -206,7 +209,7 @@ const (
 // Setting is an operator's setting for a flow.
 type Setting struct {
 	Mode Mode `json:"mode"`
-	// Paths that may be used; empty = all.
+	// Paths that may be used; empty means all.
 	Paths pathset.Set `json:"paths,omitempty"`
 }
 
@@ -218,9 +221,9 @@ const (
 	Armed State = "armed"
 	// Duplicating sends replicas over all paths that were up at the start.
 	Duplicating State = "duplicating"
-	// Trimmed sends replicas over the paths not yet removed.
+	// Trimmed sends replicas over the remaining paths.
 	Trimmed State = "trimmed"
-	// Single sends over the one remaining path; the trigger is re-armed after a while.
+	// Single sends over the one remaining path. The trigger is re-armed after a while.
 	Single State = "single"
 	// Redirected sends over the path with the least RTT.
 	Redirected State = "redirected"
@@ -234,7 +237,7 @@ type Flow struct {
 	Mode        Mode        `json:"mode"`
 	Allowed     pathset.Set `json:"allowed"` // the operator's paths; empty = all
 	State       State       `json:"state"`
-	// Paths to send packets on; empty = plain routing.
+	// Paths to send packets on; empty means plain routing.
 	Paths pathset.Set `json:"paths"`
 	// Generation grows whenever a path is added. Within a generation paths are only removed.
 	Generation uint64    `json:"generation"`
@@ -244,13 +247,13 @@ type Flow struct {
 	// Applied means that the sender reported Paths in force.
 	Applied bool `json:"applied"`
 	// Live means that the viewer's uplink was seen recently; Interval is the last gap between two
-	// of its packets, milliseconds.
+	// of its packets in milliseconds.
 	Live     bool    `json:"live"`
 	Interval float64 `json:"interval_ms,omitempty"`
 }
 
-// Update is a line of the watch stream. The first is a snapshot of all flows that involve the edge,
-// later ones are changes. An empty line is a keep-alive.
+// Update is a line of the watch stream. The first is a snapshot of all flows that involve the edge;
+// the following lines are changes. An empty line is a keep-alive.
 type Update struct {
 	Snapshot bool         `json:"snapshot,omitempty"`
 	Flows    []Flow       `json:"flows,omitempty"`
@@ -272,8 +275,8 @@ type EdgeStatus struct {
 type Decision struct {
 	Sequence uint64    `json:"sequence"` // from 1, without gaps
 	Time     time.Time `json:"time"`
-	// Kind: trigger, start, trim, single, rearm, redirect, stop, path, edge,
-	// operator, stale, signal, adopt, restart.
+	// Kind is trigger, start, trim, single, rearm, redirect, stop, path, edge, operator, stale,
+	// signal, adopt or restart.
 	Kind        string     `json:"kind"`
 	Destination netip.Addr `json:"destination,omitzero"`
 	// Others are further destinations of the same decision, for example when a path of many flows
@@ -299,7 +302,7 @@ type Status struct {
 	Sequence uint64    `json:"sequence"`  // of the last decision
 	Trigger  Trigger   `json:"trigger"`   // in force
 	Mode     Mode      `json:"mode"`      // of flows without an operator's setting
-	StateErr string    `json:"state_err"` // error of the last write of the state file; "" = it succeeded
+	StateErr string    `json:"state_err"` // error of the last write of the state file; "" = success
 }
 
 // Trigger holds the conditions that start duplication.
@@ -308,7 +311,7 @@ type Trigger struct {
 	Sensitivity float64 `json:"sensitivity"` // lateness: the frame interval divided by the tolerated lateness
 	Interval    float64 `json:"interval_ms"` // paper: longer intervals are late
 	Count       int     `json:"count"`       // paper: consecutive late intervals
-	Silence     float64 `json:"silence_ms"`  // time without any packet, an alternative to both
+	Silence     float64 `json:"silence_ms"`  // time without any packet that also starts duplication
 }
 
 // String describes the rule and its setting.

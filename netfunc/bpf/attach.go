@@ -23,11 +23,11 @@ type target struct {
 // system does not allow.
 func (t target) String() string { return fmt.Sprintf("link-%s-%d", t.Direction, t.Interface) }
 
-// errGone: the interface of a pinned link was deleted.
+// errGone means that the interface of a pinned link was deleted.
 var errGone = errors.New("the interface of the pinned link was deleted")
 
 // takeOver atomically replaces the program of a pinned link. If the link's interface was deleted,
-// it removes the pin and returns errGone; without a pin it returns os.ErrNotExist.
+// it removes the pin and returns errGone; if there is no pin, it returns os.ErrNotExist.
 func takeOver(pin string, program *ebpf.Program, ifindex int) error {
 	l, err := link.LoadPinnedLink(pin, nil)
 	if err != nil {
@@ -49,7 +49,7 @@ func takeOver(pin string, program *ebpf.Program, ifindex int) error {
 	return errGone
 }
 
-// interfaceOf returns the index of a link's interface, or 0 if that was deleted.
+// interfaceOf returns the index of a link's interface, or 0 if the interface was deleted.
 func interfaceOf(l link.Link) (int, error) {
 	info, err := l.Info()
 	if err != nil {
@@ -84,7 +84,7 @@ func detachExcept(dir string, keep map[string]bool) error {
 		if err != nil {
 			return err
 		}
-		// Detach explicitly: other processes may hold the link open.
+		// Detach explicitly, as other processes may hold the link open.
 		err = l.Detach()
 		_ = l.Close()
 		if err != nil && !errors.Is(err, unix.ENOLINK) {

@@ -35,8 +35,8 @@ const (
 	duplicatePriority = 0x4843
 )
 
-// at returns a target's attachment point. The monitor goes first, since it would not see the
-// packets that duplicate redirects.
+// at returns a target's attachment point. The monitor is attached first, since it would otherwise not
+// see the packets that duplicate redirects.
 func at(dir string, t target) bpfload.TC {
 	tc := bpfload.TC{
 		Interface: t.Interface,
@@ -58,7 +58,7 @@ func attachClsact(dir string, t target, program *ebpf.Program) error {
 	if err != nil {
 		return err
 	}
-	if added { // records that we created it, for Detach; a bpf file system can hold only directories
+	if added { // marks the qdisc as created by us, for Detach; a bpf file system can hold only directories
 		if err := os.Mkdir(clsactMark(dir, t.Interface), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
@@ -70,8 +70,8 @@ func clsactMark(dir string, ifindex int) string {
 	return filepath.Join(dir, fmt.Sprintf("clsact-%d", ifindex))
 }
 
-// detachClsact removes our filters except at the targets in keep, and the qdiscs we created that
-// have no filter left.
+// detachClsact removes our filters except at the targets in keep. It also removes the qdiscs that we
+// created and that have no filter left.
 func detachClsact(dir string, keep []target) error {
 	links, err := netlink.LinkList()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attachXDP attaches a program to an interface's driver, or replaces the one attached.
+// attachXDP attaches a program in native mode, or replaces the one attached.
 func attachXDP(dir string, t target, program *ebpf.Program) error {
 	pin := filepath.Join(dir, t.String())
 	err := takeOver(pin, program, t.Interface)

@@ -38,7 +38,7 @@ func repeatProgram(b *testing.B, h *host, program *ebpf.Program, frame []byte) {
 	err := in(func() error {
 		var costs []float64
 		for b.Loop() {
-			// Many packets per test run, to exclude the cost of the system call.
+			// Many packets per test run hide the cost of the system call.
 			run := ebpf.RunOptions{Data: frame, Repeat: repeats}
 			start := threadTime()
 			if _, err := program.Run(&run); err != nil {
@@ -55,8 +55,8 @@ func repeatProgram(b *testing.B, h *host, program *ebpf.Program, frame []byte) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// threadTime returns the CPU time of the calling thread, which excludes other load except for cache
-// effects.
+// threadTime returns the CPU time of the calling thread. Apart from cache effects, it excludes other
+// load.
 func threadTime() time.Duration {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) // cannot fail for this clock
@@ -68,7 +68,7 @@ const repeats = 20_000
 // BenchmarkEliminate measures the receiver's cost per packet, including arrival reports and their
 // reader.
 func BenchmarkEliminate(b *testing.B) {
-	const always = 1<<32 - 64 // immediately stale: every packet is a first replica
+	const always = 1<<32 - 64 // packets are immediately stale, so each is a first replica
 	full := media6(1)         // with all of its payload hashed
 	full.body = udp(4443, 50000, make([]byte, 1200))
 	for _, v := range []struct {
@@ -90,8 +90,8 @@ func BenchmarkEliminate(b *testing.B) {
 			}
 			c := unpinned(b, spec, err)
 			r := &Receiver{maps: c.Maps, done: make(chan struct{})}
-			// The program restores the DSCP. Restoring that of path 1 keeps the packet, which the
-			// test run reuses, a replica.
+			// The program restores the DSCP. With path 1's DSCP, the packet, which the test run reuses,
+			// remains a replica.
 			for _, dst := range []netip.Addr{viewer4, viewer6} {
 				if err := r.SetFlow(dst, Flow{DSCP: Codepoint(1), Paths: 7}); err != nil {
 					b.Fatal(err)
@@ -165,7 +165,7 @@ func BenchmarkSignal(b *testing.B) {
 	bench := newSignalBench(b, SenderOptions{})
 	payload := message(b, testKey, signal.Message{Destination: viewer4, Paths: 7, Nonce: 200})
 	frame := bench.signalFrame(payload).frame()
-	b.Run("verified", func(b *testing.B) { // from the second packet on, also rejected as replayed
+	b.Run("verified", func(b *testing.B) { // from the second packet on, rejected as replayed as well
 		repeatProgram(b, bench.host, bench.programs[senderProgMonitor], frame)
 	})
 	frame[len(frame)-65] ^= 1
@@ -250,8 +250,8 @@ func (h *host) drop(b *testing.B, name string, code asm.Instructions) {
 }
 
 // BenchmarkReplica measures the sender's CPU time per packet, from its arrival until it has left on
-// all paths (cables whose far ends drop it): plain forwarding, then one path, two, and so on.
-// ns/replica is the increment per path after the first.
+// all paths, for plain forwarding, one path, two paths and so on. The far ends of the paths drop the
+// packets. ns/replica is the increment per path after the first.
 func BenchmarkReplica(b *testing.B) {
 	const paths = 4
 	pin := pins(b)
@@ -399,8 +399,8 @@ func BenchmarkLatency(b *testing.B) {
 }
 
 // BenchmarkFlows sends as much as two CPUs can carry to 1000 viewers through two edges and eight
-// paths: forwarded plainly, and duplicated over two, four and all paths. It reports packets/s
-// delivered, CPU time of the whole machine per packet, losses from overload, and the delay of
+// paths, without duplication and duplicated over two, four and all paths. It reports delivered
+// packets/s, CPU time of the whole machine per packet, losses from overload, and the delay of
 // packets to one more viewer.
 func BenchmarkFlows(b *testing.B) {
 	const viewers = 1000
@@ -563,7 +563,7 @@ func delayOf(b *testing.B, in, out *net.UDPConn) (float64, bool) {
 			return 0, false
 		}
 		if !bytes.Equal(buf[:n], payload) {
-			continue // a late one that was counted as lost
+			continue // a late datagram that was counted as lost
 		}
 		control, err := unix.ParseSocketControlMessage(oob[:k])
 		if err != nil || len(control) != 1 {
@@ -598,8 +598,8 @@ func busyTime(b *testing.B) time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// BenchmarkLive measures the time in the programs while packets flow over three paths to a viewer,
-// with realistic caches. It includes two clock readings per run made by the kernel's statistics.
+// BenchmarkLive measures the programs' run time while packets flow over three paths to a viewer, with
+// realistic caches. It includes the two clock readings per run that the kernel's statistics make.
 func BenchmarkLive(b *testing.B) {
 	p := newPair(b)
 	p.open(b)
@@ -618,8 +618,8 @@ func BenchmarkLive(b *testing.B) {
 	b.ReportMetric(receiver(), "ns/eliminate")
 }
 
-// runtimeOf returns a function that returns the mean run time of the program pinned in dir since
-// the call to runtimeOf.
+// runtimeOf returns a function that returns the mean run time, in ns, of the program pinned in dir
+// since the call to runtimeOf.
 func runtimeOf(b *testing.B, dir string) (mean func() float64) {
 	b.Helper()
 	pinned, err := filepath.Glob(filepath.Join(dir, "link-*"))

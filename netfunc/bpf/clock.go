@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Now returns the time of CLOCK_MONOTONIC, which all times in this package use.
+// Now returns the time on CLOCK_MONOTONIC, the clock of all times in this package.
 func Now() time.Duration {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail for this clock

@@ -7,7 +7,7 @@
 // itself, or from SetPolicy. A Receiver, a native XDP program, passes the first replica of each
 // packet and drops the others.
 //
-// All state is in pinned maps, and attachments outlive the process: duplication and elimination
+// All state is in pinned maps, and attachments outlive the process, so duplication and elimination
 // continue without it. Opening again takes over the pinned state and replaces the programs in their
 // links without losing a packet.
 //

@@ -53,7 +53,7 @@ func newHost(t testing.TB) *host {
 		if h.ns, err = netns.New(); err != nil {
 			return err
 		}
-		// Assign addresses without duplicate detection, and accept packets by any route.
+		// Assign addresses without duplicate address detection, and accept packets by any route.
 		for name, value := range map[string]string{
 			"ipv6/conf/all/accept_dad": "0", "ipv6/conf/default/accept_dad": "0",
 			"ipv6/conf/default/router_solicitations": "0",
@@ -83,7 +83,7 @@ func newHost(t testing.TB) *host {
 func apart(f func() error) error {
 	result := make(chan error)
 	go func() {
-		runtime.LockOSThread() // stays locked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 		result <- f()
 	}()
 	return <-result
@@ -232,7 +232,7 @@ func (h *host) send(t testing.TB, name string, frames ...[]byte) {
 	})
 }
 
-// skb is the context of a TC program: struct __sk_buff, linux/bpf.h.
+// skb is the context of a TC program, struct __sk_buff in linux/bpf.h.
 type skb struct {
 	Len, PktType, Mark, QueueMapping, Protocol, VlanPresent, VlanTCI, VlanProto uint32
 	Priority, IngressIfindex, Ifindex, TCIndex                                  uint32

@@ -12,18 +12,18 @@ import (
 	"holocast/internal/bpfload"
 )
 
-// Errors for errors.Is. The errors returned wrap them and name the interface, feature or setting.
+// Errors for use with errors.Is. Returned errors wrap them and name the interface, feature or setting.
 var (
-	// ErrPrivilege: the process lacks the privileges for eBPF.
+	// ErrPrivilege means that the process lacks the privileges for eBPF.
 	ErrPrivilege = bpfload.ErrPrivilege
-	// ErrKernel: the kernel lacks a feature. The message names it and the first Linux version with
-	// it.
+	// ErrKernel means that the kernel lacks a feature. The message names it and the first Linux
+	// version that has it.
 	ErrKernel = bpfload.ErrKernel
-	// ErrPin: the pin directory is not usable.
+	// ErrPin means that the pin directory is not usable.
 	ErrPin = errors.New("pin")
-	// ErrNoNativeXDP: an interface's driver has no native XDP.
+	// ErrNoNativeXDP means that an interface's driver has no native XDP.
 	ErrNoNativeXDP = errors.New("no native XDP")
-	// ErrMapFull: no room for another policy or flow.
+	// ErrMapFull means that there is no room for another policy or flow.
 	ErrMapFull = errors.New("map full")
 )
 
@@ -48,18 +48,18 @@ func requirements() []bpfload.Requirement {
 	}
 }
 
-// explain wraps an error of the kernel with its likely cause.
+// explain adds the likely cause to an error from the kernel.
 func explain(what string, err error, needs []bpfload.Requirement) error {
 	return bpfload.Explain(what, err, needs)
 }
 
-// full converts the error of an update of a full map to ErrMapFull.
+// full converts the error of updating a full map to ErrMapFull.
 func full(what string, m *ebpf.Map, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.E2BIG) || errors.Is(err, unix.ENOSPC):
-		return fmt.Errorf("%s: %w: it holds %d", what, ErrMapFull, m.MaxEntries())
+		return fmt.Errorf("%s: %w: it holds at most %d entries", what, ErrMapFull, m.MaxEntries())
 	default:
 		return fmt.Errorf("%s: %w", what, err)
 	}

@@ -14,12 +14,12 @@ const MaxFlows = 1024
 // Flow is the traffic to one destination.
 type Flow struct {
 	DSCP  uint8 // DSCP restored in packets, 0 to 63
-	Paths uint8 // bit i = path i+1: replicas are expected there
+	Paths uint8 // bit i = replicas are expected on path i+1
 }
 
 // SetFlow enables or updates the elimination of replicas to dst. Replicas on paths outside f.Paths
-// are also eliminated, but counted as rogue. The error is ErrMapFull if there are already MaxFlows
-// flows.
+// are also eliminated, but counted as rogue. The error matches ErrMapFull if there are already
+// MaxFlows flows.
 func (r *Receiver) SetFlow(dst netip.Addr, f Flow) error {
 	if !dst.IsValid() || dst.IsUnspecified() || dst.Zone() != "" {
 		return fmt.Errorf("flow to %q: not an address without zone", dst)
@@ -58,7 +58,7 @@ func (r *Receiver) SetFlow(dst netip.Addr, f Flow) error {
 	return nil
 }
 
-// RemoveFlow stops elimination for dst, which may be unknown.
+// RemoveFlow stops elimination for dst. It has no effect if there is no such flow.
 func (r *Receiver) RemoveFlow(dst netip.Addr) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,7 +110,7 @@ func (r *Receiver) flows() (map[netip.Addr]receiverFlow, error) {
 		flows[addressOf(key)] = value
 	}
 	if err := entries.Err(); err != nil {
-		return nil, fmt.Errorf("read the flows: %w", err)
+		return nil, fmt.Errorf("read flows: %w", err)
 	}
 	return flows, nil
 }
@@ -124,8 +124,8 @@ func (r *Receiver) nameFlows() error {
 	return err
 }
 
-// newFlow returns an ID for a new flow: a free index, plus an upper part never used before. It
-// clears the index's counters.
+// newFlow returns an ID for a new flow, which combines a free index with an upper part never used
+// before. It clears the index's counters.
 func (r *Receiver) newFlow() (uint32, error) {
 	flows, err := r.flows()
 	if err != nil {
@@ -153,20 +153,20 @@ func (r *Receiver) newFlow() (uint32, error) {
 		}
 		return uint32(ledger.Flows)*MaxFlows + uint32(i), nil
 	}
-	return 0, fmt.Errorf("%w: it holds %d", ErrMapFull, MaxFlows)
+	return 0, fmt.Errorf("%w: it holds at most %d flows", ErrMapFull, MaxFlows)
 }
 
 func (r *Receiver) ledger() (receiverLedger, error) {
 	var l receiverLedger
 	if err := r.maps[receiverMapLedgers].Lookup(uint32(0), &l); err != nil {
-		return l, fmt.Errorf("read the ledger: %w", err)
+		return l, fmt.Errorf("read ledger: %w", err)
 	}
 	return l, nil
 }
 
 func (r *Receiver) setLedger(l receiverLedger) error {
 	if err := r.maps[receiverMapLedgers].Put(uint32(0), l); err != nil {
-		return fmt.Errorf("set the ledger: %w", err)
+		return fmt.Errorf("set ledger: %w", err)
 	}
 	return nil
 }

@@ -189,7 +189,7 @@ func TestSenderFirstNonce(t *testing.T) {
 	h.must(t, func() error { return s.Detach() })
 }
 
-// A new key starts with its own nonces; the same key continues.
+// A new key has its own nonces; the same key keeps them.
 func TestSenderKeyChange(t *testing.T) {
 	h, _ := newRouter(t)
 	o := SenderOptions{Pin: pins(t), SignalKey: testKey}
@@ -296,7 +296,7 @@ func TestReceiverLifecycle(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	// With another size and fewer interfaces: table, seed and flows stay.
+	// Open with another size and fewer interfaces. The table, seed and flows are kept.
 	r = open(ReceiverOptions{Interfaces: []string{"wan.2"}, TableSize: 1 << 20})
 	h.expect(t, pin, attached{xdp: 1})
 	again, err := r.ledger()
@@ -494,7 +494,7 @@ func TestRequirements(t *testing.T) {
 	}
 }
 
-// Readers end with their context or with Close, and not before.
+// Readers return when their context is done or on Close, and not before.
 func TestReadersEnd(t *testing.T) {
 	h, _ := newRouter(t)
 	pin := pins(t)

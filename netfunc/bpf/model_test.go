@@ -19,12 +19,12 @@ type ruling int
 
 const (
 	untouched ruling = iota // pass unchanged
-	replica                 // pass the first of its key, with DSCP restored; drop the others
+	replica                 // pass the first frame with its key, DSCP restored; drop the others
 )
 
-// rule models the receiver in Go, written from its specification rather than from the C code: the
-// treatment of a frame and the key shared by its replicas. Packets without an ID may share a key
-// without being replicas.
+// rule models the receiver in Go, written from its specification rather than from the C code. It
+// returns the treatment of a frame and the key shared by its replicas. Packets without an ID may
+// share a key without being replicas.
 func rule(frame []byte) (what ruling, key string, numbered bool) {
 	at := 12
 	next16 := func() (v uint16, ok bool) {
@@ -159,21 +159,21 @@ func restoredFrame(frame []byte) []byte {
 
 // known is the model's state of a key.
 type known struct {
-	first time.Time     // before its first packet; zero = some packets may have been forgotten
+	first time.Time     // before its first packet; zero if packets may have been forgotten
 	last  time.Time     // after its last packet
 	on    [MaxPaths]int // packets per path
 }
 
-// The model's gate forgets after modelStale, give or take its clock resolution.
+// The model's gate forgets a packet after modelStale, give or take its clock resolution.
 const modelStale, modelCoarse = 30 * time.Second, 20 * time.Millisecond
 
 // judge compares the program with the model on one frame, whose key may have been seen before. It
-// skips keys with packets that may have been forgotten because of their age (including after a
-// stall of the machine) or a full bucket.
+// skips keys whose packets the program may have forgotten because of their age (for example, after
+// the machine stalled) or because a bucket was full.
 func (g *gate) judge(t testing.TB, frame []byte, seen map[string]*known) {
 	t.Helper()
 	if len(frame) < 14 || len(frame) > 3000 {
-		return // no frame, or larger than a test run accepts
+		return // not a frame, or larger than a test run accepts
 	}
 	want, key, numbered := rule(frame)
 	k, start := seen[key], time.Now()
@@ -346,7 +346,7 @@ func FuzzDuplicate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, frame []byte) { b.host.must(t, func() error { return b.checkAny(frame) }) })
 }
 
-// Same as FuzzDuplicate, with random frames.
+// Like FuzzDuplicate, with random frames.
 func TestDuplicateAny(t *testing.T) {
 	b := newSignalBench(t, SenderOptions{})
 	b.policy(t, pathBits(1, 2, 3))

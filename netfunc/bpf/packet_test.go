@@ -164,7 +164,7 @@ func (v view) checksumGood() bool {
 	return v.v6 || sum16(v.ip[:int(v.ip[0]&15)*4]) == 0xffff
 }
 
-// pathOf returns the index of the path of a DSCP, or false if the DSCP is no path's.
+// pathOf returns the index of the path with a DSCP, or false if no path has it.
 func pathOf(dscp uint8) (index int, ok bool) {
 	if dscp&3 != 3 || dscp > Codepoint(MaxPaths) {
 		return 0, false

@@ -29,7 +29,7 @@ var (
 	rate = flag.Int("rate", 0, "packets per second of the tests of a pair, at most; 0 = 20 000, or 100 000 with -long")
 )
 
-// pairLoad returns the traffic of a pair test: packets per second and duration.
+// pairLoad returns the rate, in packets per second, and the duration of a pair test's traffic.
 func pairLoad() (perSecond int, duration time.Duration) {
 	perSecond, duration = 20_000, 500*time.Millisecond
 	if *long {
@@ -138,7 +138,7 @@ func (p *pair) open(t testing.TB) {
 		}
 	}
 	t.Cleanup(func() {
-		// In the namespaces where they attached.
+		// They detach in the namespaces where they attached.
 		p.a.must(t, func() error { return p.sender.Detach() })
 		p.b.must(t, func() error { return p.receiver.Detach() })
 	})
@@ -207,7 +207,7 @@ func control(t testing.TB, conn syscall.Conn, f func(fd int) error) {
 	}
 }
 
-// roomy enlarges a socket's buffer, so that losses there do not count as path losses.
+// roomy enlarges a socket's buffer, whose overflow would count as path loss.
 func roomy(t testing.TB, conn *net.UDPConn) {
 	t.Helper()
 	control(
@@ -217,8 +217,8 @@ func roomy(t testing.TB, conn *net.UDPConn) {
 	)
 }
 
-// fill writes datagram n: its number first, and pseudo-random bytes at the end, where a QUIC packet
-// has its authentication tag.
+// fill writes datagram n, which begins with its number and ends with pseudo-random bytes, where a QUIC
+// packet has its authentication tag.
 func fill(b []byte, n uint64) {
 	binary.BigEndian.PutUint64(b, n)
 	binary.BigEndian.PutUint64(b[len(b)-8:], (n+1)*0x9e3779b97f4a7c15)
@@ -306,12 +306,12 @@ func send(t testing.TB, out *net.UDPConn, to netip.AddrPort, kind traffic, perSe
 	return n
 }
 
-// patience bounds the wait for the last datagrams: on a busy machine, delivery can stall for
-// seconds.
+// patience bounds the wait for the last datagrams, since delivery can stall for seconds on a busy
+// machine.
 const patience = 15 * time.Second
 
-// receive counts datagrams until all have arrived and nothing follows, or until none arrives for
-// patience.
+// receive counts datagrams until all have arrived and nothing follows, or until none has arrived for
+// the time patience.
 func receive(in *net.UDPConn, sent *atomic.Int64) count {
 	var c count
 	seen := make([]uint8, 1<<16)
@@ -375,7 +375,7 @@ func (c count) check(t testing.TB) {
 	}
 }
 
-// warm resolves the neighbours along the way.
+// warm resolves the neighbours on all paths.
 func (p *pair) warm(t testing.TB) {
 	t.Helper()
 	for _, dst := range pairViewer {
@@ -404,8 +404,8 @@ func TestPairExactlyOnce(t *testing.T) {
 			p.open(t)
 			p.warm(t)
 			for i, kind := range kinds {
-				// Other attachments run the same programs, so all kinds and the long run are needed
-				// only once.
+				// Other attachments run the same programs, so only TCX ingress gets all kinds and the long
+				// run.
 				if (how.clsact || how.egress) && i%3 != 0 && !*long {
 					continue
 				}
@@ -449,7 +449,7 @@ func TestPairExactlyOnce(t *testing.T) {
 							(pairPaths-1)*want,
 						)
 					}
-					// A bucket full of packets up to a second old may occur occasionally.
+					// Occasionally a bucket is full of packets less than a second old.
 					if received2.Races+received2.Short+received2.Unknown != 0 || received2.Evicted > want/100_000 {
 						t.Errorf("receiver: %+v", received2)
 					}
@@ -477,7 +477,7 @@ func setIDs(t testing.TB, s *Sender, next uint32) {
 	}
 }
 
-// Restarts and changes under load neither lose nor double packets.
+// Restarts and changes under load neither lose nor duplicate packets.
 func TestPairChanges(t *testing.T) {
 	perSecond, duration := pairLoad()
 	for _, how := range []struct {
@@ -720,7 +720,7 @@ func TestPairTCP(t *testing.T) {
 			defer func() { _ = conn.Close() }()
 			data := make([]byte, 8<<20)
 			for i := range data {
-				data[i] = byte(i >> 16) // long runs of equal bytes, whose tails distinguish little
+				data[i] = byte(i >> 16) // long runs of equal bytes, which tails hardly distinguish
 			}
 			before := mustReceived(t, p.receiver)
 			if _, err := conn.Write(data); err != nil {
@@ -754,8 +754,8 @@ func TestPairTCP(t *testing.T) {
 	}
 }
 
-// Connections close without delay, also over IPv6, where a FIN differs from the preceding ACK only
-// in a flag.
+// Connections close without delay, even over IPv6, where a FIN differs from the preceding ACK in only
+// one flag.
 func TestPairTCPClose(t *testing.T) {
 	const connections = 200
 	p := newPair(t)
@@ -777,7 +777,7 @@ func TestPairTCPClose(t *testing.T) {
 					if err != nil {
 						return
 					}
-					go func() { // answers, and closes when the other end has closed
+					go func() { // answers, and closes after the other end has closed
 						defer func() { _ = conn.Close() }()
 						_, _ = io.Copy(conn, conn)
 					}()

@@ -5,7 +5,7 @@ import (
 	"net"
 )
 
-// MaxPaths is the number of paths between a pair of edges: a policy is one byte.
+// MaxPaths is the maximum number of paths between a pair of edges, one per bit of a policy's byte.
 const MaxPaths = 8
 
 // Path is a path from the sender to the receiver.
@@ -14,12 +14,12 @@ type Path struct {
 	Interface int              // index of the outgoing interface
 	Source    net.HardwareAddr // of the outgoing interface
 	NextHop   net.HardwareAddr // of the next router, or of the receiver
-	// Up is false if the path cannot carry packets: no carrier, set down, or no neighbour. It then
-	// carries no replicas, whatever the policy.
+	// Up is false if the path cannot carry packets because it has no carrier, is administratively
+	// down or has no neighbour. It then carries no replicas, even if a policy includes it.
 	Up bool
 }
 
-// Codepoint returns the DSCP of path index (1 to MaxPaths): 3, 7, … 31, from codepoint pool 2
+// Codepoint returns the DSCP of path index (1 to MaxPaths), one of 3, 7, … 31 from codepoint pool 2
 // (xxxx11, experimental and local use; RFC 2474 §6).
 func Codepoint(index int) uint8 { return uint8(4*(index-1) + 3) }
 

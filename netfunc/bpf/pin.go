@@ -47,8 +47,8 @@ func onBPFFS(dir string) bool {
 	return unix.Statfs(dir, &s) == nil && uint32(s.Type) == unix.BPF_FS_MAGIC
 }
 
-// load loads the programs and creates their maps, or reuses those pinned in dir. Maps named in
-// resizable keep their pinned size. It attaches nothing.
+// load loads the programs and creates their maps, or reuses maps pinned in dir. The pinned size of
+// maps named in resizable does not change. It attaches nothing.
 func load(spec *ebpf.CollectionSpec, dir string, resizable ...string) (*ebpf.Collection, error) {
 	if err := rlimit.RemoveMemlock(); err != nil { // needed before Linux 5.11
 		return nil, explain("memory limit", err, nil)
@@ -68,7 +68,7 @@ func load(spec *ebpf.CollectionSpec, dir string, resizable ...string) (*ebpf.Col
 	}
 	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: dir}})
 	if errors.Is(err, ebpf.ErrMapIncompatible) {
-		return nil, fmt.Errorf("the maps in %s are of another version: detach it first: %w", dir, err)
+		return nil, fmt.Errorf("the maps in %s are from another version; detach first: %w", dir, err)
 	}
 	if err != nil {
 		return nil, explain("load eBPF programs", err, requirements())
@@ -107,6 +107,6 @@ func removePins(dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return explain("remove pins", err, nil)
 	}
-	_ = os.Remove(filepath.Dir(dir)) // fails while the other half of a pair is pinned there
+	_ = os.Remove(filepath.Dir(dir)) // fails while the other half of a pair has pins there
 	return nil
 }

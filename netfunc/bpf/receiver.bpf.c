@@ -25,8 +25,8 @@ static __always_inline void restore(const struct packet *p, __u8 dscp)
 }
 
 /*
- * True if a frame is addressed to this host. The stack drops other frames, from a sender with a
- * wrong next hop, so they must not count as the first replica.
+ * True if a frame is addressed to this host. Other frames come from a sender with a wrong next hop
+ * and are dropped by the stack, so they must not count as the first replica.
  */
 static __always_inline bool is_ours(struct xdp_md *ctx, const struct ethernet *ethernet)
 {
@@ -43,8 +43,8 @@ static __always_inline bool is_ours(struct xdp_md *ctx, const struct ethernet *e
 }
 
 /*
- * Reports an arrival to user space, which polls the ring: a wakeup per packet would cost more than
- * the rest of the program.
+ * Reports an arrival to user space, which polls the ring, since a wakeup per packet would cost more
+ * than the rest of the program.
  */
 static __always_inline void report(struct receiver_counters *counts, const struct arrival_record *arrival)
 {
@@ -109,7 +109,7 @@ int eliminate(struct xdp_md *ctx)
 	if (!flow_counters)
 		return XDP_PASS;
 	OPAQUE(path);
-	path &= MAX_PATHS - 1; /* at this point: Linux 5.15 loses the bounds of 32-bit stack values */
+	path &= MAX_PATHS - 1; /* must be here, as Linux 5.15 loses the bounds of 32-bit stack values */
 	struct path_arrived *arrived = &flow_counters->path[path];
 	struct arrival_record arrival = {
 		.time = time,

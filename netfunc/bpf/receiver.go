@@ -21,21 +21,22 @@ import (
 
 // ReceiverOptions configure a receiver.
 type ReceiverOptions struct {
-	// Pin is as in SenderOptions. Both may use the same directory.
+	// Pin has the same meaning as in SenderOptions. Both may use the same directory.
 	Pin string
-	// Interfaces lists the interfaces that receive replicas. Their drivers must have native XDP:
-	// the kernel skips generic XDP for redirected packets, so replicas would leak. VLAN interfaces
-	// have none; name the parent interface.
+	// Interfaces lists the interfaces that receive replicas. Their drivers must have native XDP,
+	// since the kernel skips generic XDP for redirected packets, so replicas would leak. VLAN
+	// interfaces have no native XDP; name the parent interface.
 	Interfaces []string
 	// Stale is the age from which an equal packet counts as a new one, 10 ms to 30 s in steps of
-	// 4.2 ms; 0 = 1 s.
+	// 4.2 ms. Zero means 1 s.
 	Stale time.Duration
 	// TableSize is the number of packets in the replica table, rounded up to a power of two, at
-	// most 1<<25; 0 = 1<<21 (16 MiB), enough for 100 000 packets/s and 1 s. A pinned table keeps
-	// its size.
+	// most 1<<25. Zero means 1<<21 (16 MiB), enough for 100 000 packets/s with a Stale of 1 s. The
+	// size of a pinned table does not change.
 	TableSize uint32
-	// ArrivalRing is the size of the arrival ring in bytes, rounded up to a power of two; 0 = 4
-	// MiB, 0.3 s at 300 000 arrivals/s. A pinned ring keeps its size.
+	// ArrivalRing is the size of the arrival ring in bytes, rounded up to a power of two. Zero
+	// means 4 MiB, which holds 0.3 s at 300 000 arrivals/s. The size of a pinned ring does not
+	// change.
 	ArrivalRing uint32
 }
 
@@ -47,7 +48,7 @@ type Receiver struct {
 	once sync.Once
 
 	mu    sync.Mutex // guards flows and the ledger
-	names sync.Map   // netip.Addr of the destination by flow ID, uint32
+	names sync.Map   // destination (netip.Addr) by flow ID (uint32)
 
 	reading  sync.Mutex
 	arrivals *ringbuf.Reader
@@ -74,7 +75,7 @@ const (
 func receiverDir(pin string) string { return filepath.Join(pin, "receiver") }
 
 // OpenReceiver loads and attaches the program, or takes over the state pinned in o.Pin without
-// losing or doubling a packet. The error is one sentence; errors.Is matches ErrPrivilege, ErrKernel
+// losing or duplicating a packet. The error is one sentence; errors.Is matches ErrPrivilege, ErrKernel
 // and ErrNoNativeXDP.
 func OpenReceiver(o ReceiverOptions) (*Receiver, error) {
 	targets, addresses, err := receiverTargets(o.Interfaces)
@@ -151,12 +152,12 @@ func (r *Receiver) setAddresses(addresses map[uint32]receiverInterface) error {
 	}
 	for _, index := range gone {
 		if err := m.Delete(index); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("remove the address of a former interface: %w", err)
+			return fmt.Errorf("remove address of a former interface: %w", err)
 		}
 	}
 	for index, address := range addresses {
 		if err := m.Put(index, address); err != nil {
-			return fmt.Errorf("store the addresses of at most %d interfaces: %w", m.MaxEntries(), err)
+			return fmt.Errorf("store addresses of at most %d interfaces: %w", m.MaxEntries(), err)
 		}
 	}
 	return nil
@@ -191,8 +192,8 @@ func receiverSpec(o ReceiverOptions) (*ebpf.CollectionSpec, error) {
 // powerOfTwo returns the smallest power of two that is at least n.
 func powerOfTwo(n uint32) uint32 { return 1 << bits.Len32(n-1) }
 
-// pinnedSeed returns the hash seed of the pinned replica table, or a new one. It also sets the
-// program's table size to that of the pinned table.
+// pinnedSeed returns the hash seed of the pinned replica table, or a new seed. It also sets the
+// program's table size to the pinned table's size.
 func pinnedSeed(spec *ebpf.CollectionSpec, dir string) (uint64, error) {
 	buckets := spec.Maps[receiverMapReplicas].MaxEntries
 	if m, err := ebpf.LoadPinnedMap(filepath.Join(dir, receiverMapReplicas), nil); err == nil {
@@ -206,7 +207,7 @@ func pinnedSeed(spec *ebpf.CollectionSpec, dir string) (uint64, error) {
 	if m, err := ebpf.LoadPinnedMap(filepath.Join(dir, receiverMapLedgers), nil); err == nil {
 		defer func() { _ = m.Close() }()
 		if err := m.Lookup(uint32(0), &ledger); err != nil {
-			return 0, fmt.Errorf("the maps in %s are of another version: detach it first: %w", dir, err)
+			return 0, fmt.Errorf("the maps in %s are from another version; detach first: %w", dir, err)
 		}
 	}
 	if ledger.Seed != 0 {
@@ -238,9 +239,9 @@ func (r *Receiver) open(
 		return err
 	}
 	if r.arrivals, err = ringbuf.NewReader(r.maps[receiverMapArrivals]); err != nil {
-		return fmt.Errorf("open the arrival ring: %w", err)
+		return fmt.Errorf("open arrival ring: %w", err)
 	}
-	r.arrivals.SetDeadline(time.Now()) // never block: the program does not wake the reader
+	r.arrivals.SetDeadline(time.Now()) // never block, since the program does not wake the reader
 	if err := r.setAddresses(addresses); err != nil {
 		return err
 	}
@@ -254,9 +255,9 @@ func (r *Receiver) open(
 	return detachExcept(r.dir, keep)
 }
 
-// PinnedReceiver opens the state pinned in pin by a receiver, to inspect or detach it. It loads and
-// attaches nothing; ReadArrivals returns os.ErrClosed. The error is fs.ErrNotExist if nothing is
-// pinned.
+// PinnedReceiver opens the state that a receiver pinned in pin, to inspect or detach it. It loads and
+// attaches nothing, and ReadArrivals returns os.ErrClosed. If nothing is pinned, the error matches
+// fs.ErrNotExist.
 func PinnedReceiver(pin string) (*Receiver, error) {
 	spec, err := loadReceiver()
 	if err != nil {
@@ -273,12 +274,12 @@ func PinnedReceiver(pin string) (*Receiver, error) {
 type Verdict uint8
 
 const (
-	// First means the replica passed.
+	// First means that the replica passed.
 	First Verdict = iota
-	// Late means the replica was dropped because another one of the packet had arrived.
+	// Late means that the replica was dropped because another replica of the packet had arrived.
 	Late
-	// Rogue means the replica's path is not in the flow's set, or already delivered the packet. A
-	// first replica passes nevertheless; see Arrival.Passed.
+	// Rogue means that the replica's path is not in the flow's set or has already delivered the
+	// packet. The first replica of a packet passes even so; see Arrival.Passed.
 	Rogue
 )
 
@@ -291,12 +292,12 @@ type Arrival struct {
 	ID      uint16        // IPv4 identification; 0 for IPv6
 	Length  int           // IP packet length, bytes
 	Verdict Verdict
-	Passed  bool // set for First, and for Rogue replicas that came first
+	Passed  bool // true for First, and for Rogue replicas that arrived first
 }
 
 // ReadArrivals waits for arrivals, fills buf in order of arrival and returns their number, at least
-// 1. It polls every 5 ms, or every 20 ms after a second without arrivals. The error is ctx's, or
-// os.ErrClosed after Close.
+// 1. It polls every 5 ms, or every 20 ms after a second without arrivals. It returns ctx.Err() once
+// ctx is done, and os.ErrClosed after Close.
 func (r *Receiver) ReadArrivals(ctx context.Context, buf []Arrival) (int, error) {
 	r.reading.Lock()
 	defer r.reading.Unlock()
@@ -360,7 +361,7 @@ func (r *Receiver) readArrivals(buf []Arrival) (n int, err error) {
 	return n, nil
 }
 
-// Flags of an arrival record: enum arrival_flags in structs.h.
+// Flags of an arrival record, as in enum arrival_flags in structs.h.
 const (
 	arrivalPassed  = 1
 	arrivalOutside = 2

@@ -53,7 +53,7 @@ struct {
 	__uint(max_entries, ARRIVAL_RING);
 } arrivals SEC(".maps");
 
-/* Not used by the program: user space state stored with the maps. */
+/* User space state that is stored with the maps. The program does not use it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);

@@ -9,27 +9,27 @@ import (
 type ReceiverPath struct {
 	First uint64 // passed
 	Late  uint64 // dropped
-	Rogue uint64 // part of Late: on a path outside the flow's set or repeated on the same path
+	Rogue uint64 // on a path outside the flow's set, or repeated on the same path; also in First or Late
 	Bytes uint64 // IP bytes, passed and dropped
-	// Missing counts packets that arrived on another path but not on this one since this path
-	// joined its flow's set, including packets still in flight. It covers the current sets, and
-	// decreases when a path leaves one.
+	// Missing counts packets that arrived on another path but not, or not yet, on this one since
+	// this path joined its flow's set. It covers only the current sets, so it decreases when a path
+	// leaves a set.
 	Missing uint64
 }
 
 // ReceiverStats holds counters since the maps were created.
 type ReceiverStats struct {
 	Paths [MaxPaths]ReceiverPath // of path i+1, all flows
-	// Flows holds the same counters by destination, since the flow was set.
+	// Flows holds the same counters by destination, counted since the flow was set.
 	Flows map[netip.Addr][MaxPaths]ReceiverPath
 
-	Unknown uint64 // passed: a path's codepoint, but no flow
-	// Misaddressed counts frames to another host, from a sender with a wrong next hop. They pass to
-	// the stack, which drops them.
+	Unknown uint64 // passed: a path's codepoint, but the destination has no flow
+	// Misaddressed counts frames addressed to another host by a sender with a wrong next hop. They
+	// pass to the stack, which drops them.
 	Misaddressed uint64
 	Short        uint64 // passed: truncated or malformed header
 	Races        uint64 // passed: lost four races for a slot of the replica table
-	Evicted      uint64 // packets forgotten before they were stale: TableSize is too small
+	Evicted      uint64 // packets forgotten before they were stale because TableSize is too small
 	RingFull     uint64 // arrivals lost because the reader was too slow
 }
 
@@ -38,7 +38,7 @@ func (r *Receiver) Stats() (ReceiverStats, error) {
 	stats := ReceiverStats{Flows: make(map[netip.Addr][MaxPaths]ReceiverPath)}
 	var cpus []receiverReceiverCounters
 	if err := r.maps[receiverMapReceived].Lookup(uint32(0), &cpus); err != nil {
-		return stats, fmt.Errorf("read the counters: %w", err)
+		return stats, fmt.Errorf("read counters: %w", err)
 	}
 	for _, c := range cpus {
 		stats.Unknown += c.Unknown
@@ -84,7 +84,7 @@ func (p *ReceiverPath) add(q ReceiverPath) {
 // flowCounts holds the counters of one flow, summed over CPUs.
 type flowCounts receiverFlowCounters
 
-// flowCounts reads the counters of the flow with an ID.
+// flowCounts reads the counters of the flow with the given ID.
 func (r *Receiver) flowCounts(id uint32) (flowCounts, error) {
 	var (
 		sum  flowCounts
@@ -118,7 +118,7 @@ func (c *flowCounts) passed() (n uint64) {
 	return n
 }
 
-// delivered returns the number of packets delivered by path i+1.
+// delivered returns the number of packets that path i+1 delivered, without repetitions.
 func (c *flowCounts) delivered(i int) uint64 {
 	return c.Path[i].Passed + c.Path[i].Dropped - c.Path[i].Twice
 }

@@ -20,7 +20,7 @@ const (
 	xdpPass = uint32(2)
 )
 
-// gate is a receiver on a test bench: the test runs its program on packets.
+// gate is a receiver on a test bench, where the test runs its program on packets.
 type gate struct {
 	*Receiver
 	program *ebpf.Program
@@ -64,7 +64,7 @@ func (g *gate) run(t testing.TB, frame []byte) (verdict uint32, left []byte) {
 	return verdict, run.DataOut
 }
 
-// on returns a packet as the replica on a path.
+// on returns a packet's replica on a path.
 func (p packet) on(path int) packet {
 	p.tos = Codepoint(path)<<2 | p.tos&3
 	return p
@@ -93,7 +93,7 @@ func media6(n uint64) packet {
 	return p
 }
 
-// The first replica passes with its original DSCP, the others are dropped.
+// The first replica passes with its original DSCP; the others are dropped.
 func TestEliminate(t *testing.T) {
 	g := newGate(t, ReceiverOptions{})
 	with := func(p packet, change func(*packet)) packet { change(&p); return p }
@@ -176,8 +176,8 @@ func TestEliminate(t *testing.T) {
 	}
 }
 
-// Changes by a path to the bytes in the key hide a replica from the receiver. A packet damaged
-// elsewhere counts as a replica, even the first.
+// If a path changes bytes of the key, the receiver does not recognize the replica. A packet that is
+// damaged elsewhere counts as a replica, possibly as the first one.
 func TestEliminateChangedOnTheWay(t *testing.T) {
 	g := newGate(t, ReceiverOptions{})
 	verdicts := func(name string, want uint32, packets ...packet) {
@@ -329,8 +329,8 @@ func TestEliminateEqual(t *testing.T) {
 	}
 }
 
-// IPv6 datagrams with equal heads and tails differ somewhere between: all pass once, for every
-// length and position of the difference.
+// IPv6 datagrams with equal heads and tails each pass once, for every length and position of the
+// difference between them.
 func TestEliminateAlike(t *testing.T) {
 	g := newGate(t, ReceiverOptions{Stale: 30 * time.Second})
 	for _, length := range []int{17, 33, 64, 1200} {
@@ -348,8 +348,8 @@ func TestEliminateAlike(t *testing.T) {
 	}
 }
 
-// No relation between two words of a payload makes different packets equal: the hash lanes do not
-// cancel out.
+// No relation between two words of a payload makes different packets equal, since the hash lanes do
+// not cancel out.
 func TestEliminateLanes(t *testing.T) {
 	relations := []struct {
 		name string
@@ -375,7 +375,7 @@ func TestEliminateLanes(t *testing.T) {
 						v := n * 0x0123456789abcdef
 						binary.LittleEndian.PutUint64(p.body[8*one:], v)
 						binary.LittleEndian.PutUint64(p.body[8*other:], relation.of(v))
-						// on the same path an equal packet would pass
+						// an equal packet on the same path would pass
 						if verdict, _ := g.run(t, p.on(int(n)).frame()); verdict != xdpPass {
 							t.Errorf(
 								"%d bytes, words %d and %d, packet %d: treated as a replica",
@@ -524,8 +524,8 @@ func TestEliminateEvicts(t *testing.T) {
 	}
 }
 
-// Packets slightly in the future (by another CPU's clock) and packets from before a wrap of the
-// table's clock are handled correctly.
+// Packets from slightly in the future (by another CPU's clock) and from before a wrap of the table's
+// clock are handled correctly.
 func TestEliminateClock(t *testing.T) {
 	const unit, turn = 1 << 22, 1 << 14 // nanoseconds; units
 	g := newGate(t, ReceiverOptions{TableSize: 8, Stale: time.Second})
@@ -547,7 +547,7 @@ func TestEliminateClock(t *testing.T) {
 	} {
 	retry:
 		started := Now()
-		// Start with an empty table that holds only the packet, shifted in time.
+		// Start with a table that holds only this packet, shifted in time.
 		if err := g.maps[receiverMapReplicas].Put(uint32(0), [8]uint64{}); err != nil {
 			t.Fatal(err)
 		}
@@ -578,7 +578,7 @@ func TestEliminateClock(t *testing.T) {
 	}
 }
 
-// The packet ID wraps and would repeat here; the rest of the key does not.
+// The packet ID wraps and repeats, but the rest of the key differs.
 func TestEliminateIDWrap(t *testing.T) {
 	g := newGate(t, ReceiverOptions{})
 	p := media4(0)
@@ -715,7 +715,7 @@ func TestFlows(t *testing.T) {
 	missing(0, 1, 0)
 	send(3, 3, 1)
 	missing(0, 2, 0)
-	// Path 2 leaves and path 4 joins: earlier packets do not count as missing on it.
+	// Path 2 leaves and path 4 joins. Earlier packets do not count as missing on path 4.
 	if err := g.SetFlow(viewer4, Flow{DSCP: 0, Paths: pathBits(1, 3, 4)}); err != nil {
 		t.Fatal(err)
 	}
@@ -739,7 +739,7 @@ func TestFlows(t *testing.T) {
 	if s := mustReceived(t, g.Receiver); s.Unknown != 2 {
 		t.Errorf("%+v", s)
 	}
-	// A new flow at the same index has no old counters or arrivals.
+	// A new flow at the same index does not inherit counters or arrivals.
 	if err := g.SetFlow(addr("198.51.100.77"), Flow{Paths: 1}); err != nil {
 		t.Fatal(err)
 	}
@@ -768,7 +768,7 @@ func TestFlowsFull(t *testing.T) {
 	dst := addr("10.0.0.0")
 	for i := 2; i < MaxFlows; i++ {
 		dst = dst.Next()
-		// As SetFlow would, without a search for a free index each time.
+		// Add the flow as SetFlow would, but without searching for a free index each time.
 		if err := g.maps[receiverMapFlows].Put(addressKey(dst), receiverFlow{Id: uint32(i)}); err != nil {
 			t.Fatal(err)
 		}

@@ -43,7 +43,7 @@ static __always_inline __u32 load32(const void *at)
 }
 
 /*
- * Mixes in fields that distinguish TCP segments of the same sequence numbers: flags, window and
+ * Mixes in fields that distinguish TCP segments with the same sequence numbers: flags, window and
  * options such as timestamps. A FIN after an ACK, or a retransmission, may differ in nothing else.
  */
 static __always_inline void mix_tcp(__u64 *hash, const struct packet *p, void *end)
@@ -97,8 +97,8 @@ static __always_inline bool mix_payload(__u64 *hash, const struct packet *p, voi
 
 	/*
 	 * The last eight bytes, masked to the payload's length. The load stays within the packet
-	 * because the headers are longer. It goes back from a pointer that was compared with the end:
-	 * before Linux 6.18 the verifier does not track differences of pointers.
+	 * because the headers are longer. It goes back from a pointer that was compared with the end,
+	 * because the verifier did not track differences of pointers before Linux 6.18.
 	 */
 	__u32 length = p->length;
 	OPAQUE(length);
@@ -118,8 +118,8 @@ static __always_inline bool mix_payload(__u64 *hash, const struct packet *p, voi
 /*
  * Mixes the payload of an IPv6 packet into hash: length bytes of the frame from offset on. Packets
  * of one flow may have equal heads and tails. TCP and ESP are skipped, since TCP's header and ESP's
- * tail distinguish their packets. Checksums are excluded, and the last length % 8 bytes, which
- * mix_payload covers. Four lanes let multiplications overlap; different start values keep equal
+ * tail distinguish their packets. Checksums and the last length % 8 bytes, which mix_payload
+ * covers, are excluded. Four lanes let multiplications overlap; different start values keep equal
  * words in two lanes from cancelling out. A global function is verified only once.
  */
 __noinline __u64 mix_unnumbered(struct xdp_md *ctx, __u64 hash, __u32 offset, __u32 length, __u32 protocol)
@@ -185,8 +185,8 @@ static __always_inline bool replica_key(struct xdp_md *ctx, __u64 *key, __u64 se
 	if (!mix_payload(&hash, p, end))
 		return false;
 	/*
-	 * Packets with a packet ID skip the payload, like TCP. No branch: the verifier would follow
-	 * both ways to the end.
+	 * Packets with a packet ID skip the payload, like TCP. This is not a branch, since the verifier
+	 * would follow both sides to the end.
 	 */
 	__u32 protocol = !p->v6 || p->fragment ? IPPROTO_TCP : p->protocol;
 	hash = mix_unnumbered(ctx, hash, p->transport - (void *)(long)ctx->data, p->length - p->headers, protocol);

@@ -15,10 +15,10 @@ enum claim {
 };
 
 /*
- * Claims a packet for the replica on a path; now is in time units, not wrapped. A slot stores the
- * low bits of the time. The high bits are XORed into its tag, so that a slot from before a wrap
- * does not match. Returns an enum claim. A global function is verified once, rather than for every
- * state that parsing can end in.
+ * Claims a packet for the replica on a path and returns an enum claim; now is in time units, not
+ * wrapped. A slot stores the low bits of the time. The high bits are XORed into its tag, so a
+ * slot from before a wrap does not match. As a global function it is verified only once, rather
+ * than for every state that parsing can end in.
  */
 __noinline int claim(__u64 hash, __u32 path, __u64 now)
 {
@@ -70,8 +70,8 @@ __noinline int claim(__u64 hash, __u32 path, __u64 now)
 /*
  * Claims a packet like claim. IPv6 packets other than fragments have no packet ID, so a repetition
  * on one path is an equal packet, not the same one. The nth of them on one path matches the nth on
- * every other path and gets its own key. The packets passed are as many as the best path delivers,
- * up to MAX_EQUAL.
+ * every other path and gets its own key. As many packets pass as the best path delivers, up to
+ * MAX_EQUAL.
  */
 static __always_inline int claim_packet(__u64 *key, bool numbered, __u32 path, __u64 now)
 {

@@ -22,7 +22,7 @@ struct job {
 	__u64 bytes; /* IP bytes of all segments */
 	bool v6;
 	bool routed; /* decrement the TTL */
-	bool steered; /* policy with one path: rerouted, neither duplicated nor marked */
+	bool steered; /* policy with one path; the packet is rerouted, neither duplicated nor marked */
 };
 
 /* Index of the highest bit set; byte must not be 0. */
@@ -42,14 +42,14 @@ static __always_inline struct path *path_entry(__u32 i, __u32 turn)
 	return bpf_map_lookup_elem(&paths, &entry);
 }
 
-/* Packets that GSO will make of this one. */
+/* Number of packets that GSO will make of this one. */
 static __always_inline __u32 segments_of(struct __sk_buff *skb)
 {
 	__u32 segments = skb->gso_segs, size = skb->gso_size;
 
 	if (segments)
 		return segments;
-	return size ? skb->len / size + 1 : 1; /* unknown to the device: an upper bound */
+	return size ? skb->len / size + 1 : 1; /* the device does not know it; use an upper bound */
 }
 
 /* Reserves packet IDs for segments packets to a destination and returns the first. */
@@ -150,8 +150,8 @@ static __always_inline bool address_replica(struct __sk_buff *skb, const struct 
  */
 
 /*
- * Returns the paths on whose interfaces the packet fits, not counting its first excess bytes. The
- * second byte has the path whose interface the packet is already on.
+ * Returns the paths whose MTU the packet fits, not counting its first excess bytes. The second
+ * byte holds the path among them whose interface the packet is already on.
  */
 __noinline __u32 fitting_paths(struct __sk_buff *skb, __u32 bits, __u32 turn, __u32 excess)
 {
@@ -172,7 +172,7 @@ __noinline __u32 fitting_paths(struct __sk_buff *skb, __u32 bits, __u32 turn, __
 		int error = bpf_check_mtu(skb, path->ifindex, &mtu, -(__s32)excess, BPF_MTU_CHK_SEGS);
 		if (error > 0) {
 			counts->path[i].too_big++;
-		} else if (error && error != -EINVAL) { /* EINVAL: headers of a GSO packet not located */
+		} else if (error && error != -EINVAL) { /* EINVAL: the headers of a GSO packet were not located */
 			counts->path[i].errors++;
 		} else {
 			fitting |= 1 << i;
@@ -197,7 +197,7 @@ __noinline int send_replica(struct __sk_buff *skb, __u32 i, __u32 turn, __u32 ho
 		return PASS;
 	}
 	OPAQUE(i);
-	i &= MAX_PATHS - 1; /* at this point: Linux 5.15 loses the bounds of 32-bit stack values */
+	i &= MAX_PATHS - 1; /* must be here, as Linux 5.15 loses the bounds of 32-bit stack values */
 	struct path_sent *sent = &counts->path[i];
 	if (!(how & HOW_LAST)) {
 		if (bpf_clone_redirect(skb, path->ifindex, 0)) {
@@ -213,7 +213,7 @@ __noinline int send_replica(struct __sk_buff *skb, __u32 i, __u32 turn, __u32 ho
 }
 
 /*
- * Sends a packet on each path of the job: the packet itself on path last, clones on the others.
+ * Sends a packet on each path of the job, the packet itself on path last and clones on the others.
  * Returns the packet's verdict.
  */
 static __always_inline int replicate(struct __sk_buff *skb, const struct job *job, __u32 last, bool here)

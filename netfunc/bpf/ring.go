@@ -33,7 +33,7 @@ func (r *ring) next(ctx context.Context) ([]byte, error) {
 		if !errors.Is(err, ringbuf.ErrFlushed) {
 			return record.RawSample, err
 		}
-		// The reader was flushed because this context ended, or that of an earlier call.
+		// The reader was flushed because this context, or the context of an earlier call, is done.
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -47,7 +47,7 @@ func (r *ring) close() error {
 	return r.reader.Close()
 }
 
-// recordOf converts a record to its struct, generated from the C one.
+// recordOf converts a record to its Go struct, which is generated from the C struct.
 func recordOf[T any](b []byte) (record T) {
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&record)), unsafe.Sizeof(record)), b)
 	return record

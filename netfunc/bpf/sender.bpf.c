@@ -11,8 +11,8 @@
 #include "verdict.h"
 
 /*
- * Returns a cursor over the packet, and makes the IP header linear if necessary. The Ethernet
- * header always is.
+ * Returns a cursor over the packet. Makes the IP header linear if necessary; the Ethernet header
+ * always is.
  */
 static __always_inline struct cursor open_packet(struct __sk_buff *skb)
 {

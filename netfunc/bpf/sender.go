@@ -25,14 +25,14 @@ import (
 type Direction uint8
 
 const (
-	// Ingress duplicates packets the interface receives: the LAN side of an edge that is a router.
-	// It decrements the TTL or hop limit.
+	// Ingress duplicates packets that the interface receives. It is for the LAN side of an edge
+	// that is a router, and decrements the TTL or hop limit.
 	Ingress Direction = iota
-	// Egress duplicates packets that leave by the interface: the interfaces of the paths, if the
-	// edge runs on the host whose packets it duplicates.
+	// Egress duplicates packets that leave by the interface. It is for the interfaces of the paths
+	// if the edge runs on the host whose packets it duplicates.
 	Egress
-	// Monitor only watches packets the interface receives from viewers. It is the uplink monitor
-	// and duplicates nothing.
+	// Monitor is the uplink monitor: it watches the packets that the interface receives from
+	// viewers, and duplicates nothing.
 	Monitor
 )
 
@@ -67,19 +67,20 @@ type SenderOptions struct {
 	SignalKey []byte
 	// SignalPort is the UDP port of signalling packets; 0 = 4790.
 	SignalPort uint16
-	// SignalNonce is a nonce of an earlier run that signalling packets must exceed. A higher pinned
-	// nonce takes precedence. 0 means, if nothing is pinned, five seconds before now in UNIX
-	// nanoseconds, so that packets recorded earlier cannot be replayed after a reboot.
+	// SignalNonce is the nonce of an earlier run that signalling packets must exceed. A higher
+	// pinned nonce takes precedence. If it is 0 and nothing is pinned, they must exceed the UNIX
+	// time in nanoseconds of five seconds ago, so packets recorded earlier cannot be replayed
+	// after a reboot.
 	SignalNonce uint64
-	// UplinkMin and UplinkMax are the window of the uplink monitor: IP packet lengths in bytes,
-	// both included; 0, 0 = 200 to 300.
+	// UplinkMin and UplinkMax are the window of the uplink monitor, an inclusive range of IP packet
+	// lengths in bytes. If both are 0, it is 200 to 300.
 	UplinkMin, UplinkMax uint16
-	// MaxPolicies is the size of the policy map in destinations; 0 = 4096. A pinned map keeps its
-	// size.
+	// MaxPolicies is the size of the policy map in destinations; 0 means 4096. The size of a pinned
+	// map does not change.
 	MaxPolicies uint32
 	// FlowLabel makes the sender number IPv6 packets in the flow label, since IPv6 has no packet
-	// ID. Without it, the receiver distinguishes up to 8 equal packets of a flow within the stale
-	// time, by counting per path; see README.md. Do not set it where a path balances over several
+	// ID. Without it, the receiver tells apart up to 8 equal packets of a flow within the stale
+	// time by counting per path; see README.md. Do not set it if a path balances load over several
 	// links by flow label.
 	FlowLabel bool
 	// Clsact attaches with clsact filters even if the kernel has TCX (Linux 6.6).
@@ -107,8 +108,8 @@ const (
 
 func senderDir(pin string) string { return filepath.Join(pin, "sender") }
 
-// OpenSender loads and attaches the programs, or takes over the state pinned in o.Pin without
-// losing a packet or leaving one unduplicated. The error is one sentence; errors.Is matches
+// OpenSender loads and attaches the programs, or takes over the state pinned in o.Pin without losing
+// a packet or failing to duplicate one. The error is one sentence; errors.Is matches
 // ErrPrivilege and ErrKernel.
 func OpenSender(o SenderOptions) (*Sender, error) {
 	targets, err := senderTargets(o.Attach)
@@ -224,10 +225,10 @@ func (s *Sender) open(programs map[string]*ebpf.Program, targets []target, o Sen
 	}
 	var err error
 	if s.uplinks, err = openRing(s.maps[senderMapUplinks]); err != nil {
-		return fmt.Errorf("open the uplink ring: %w", err)
+		return fmt.Errorf("open uplink ring: %w", err)
 	}
 	if s.signals, err = openRing(s.maps[senderMapSignals]); err != nil {
-		return fmt.Errorf("open the signal ring: %w", err)
+		return fmt.Errorf("open signal ring: %w", err)
 	}
 	keep := make(map[string]bool)
 	var clsact []target
@@ -256,13 +257,13 @@ func (s *Sender) open(programs map[string]*ebpf.Program, targets []target, o Sen
 	return errors.Join(detachExcept(s.dir, keep), detachClsact(s.dir, clsact))
 }
 
-// rekey restarts the nonces if the key has changed: those of the previous key must not block
-// messages with the new one. Messages recorded before now cannot be replayed.
+// rekey restarts the nonces if the key has changed, since the nonces of the previous key must not
+// block messages with the new one. Messages recorded before the change cannot be replayed.
 func (s *Sender) rekey(key []byte) error {
 	sum := sha256.Sum256(append([]byte("nonces "), key...))
 	is, was := binary.BigEndian.Uint64(sum[:]), uint64(0)
 	if err := s.maps[senderMapNonces].Lookup(uint32(1), &was); err != nil {
-		return fmt.Errorf("read the key of the nonce: %w", err)
+		return fmt.Errorf("read nonce key: %w", err)
 	}
 	if is == was {
 		return nil
@@ -276,18 +277,18 @@ func (s *Sender) rekey(key []byte) error {
 			value := senderPolicy{
 				Bits:  p.Bits,
 				Nonce: min(p.Nonce, 1),
-			} // set by signalling, with a nonce below any other
+			} // still marked as set by signalling, with the lowest nonce
 			if err := s.maps[senderMapPolicies].Update(addressKey(p.Destination), value, ebpf.UpdateLock); err != nil {
-				return fmt.Errorf("reset the nonce of the policy of %s: %w", p.Destination, err)
+				return fmt.Errorf("reset nonce in policy of %s: %w", p.Destination, err)
 			}
 		}
 		if err := s.maps[senderMapNonces].Put(uint32(0),
 			uint64(time.Now().Add(-clockAllowance).UnixNano())); err != nil {
-			return fmt.Errorf("set the nonce: %w", err)
+			return fmt.Errorf("set nonce: %w", err)
 		}
 	}
 	if err := s.maps[senderMapNonces].Put(uint32(1), is); err != nil {
-		return fmt.Errorf("set the key of the nonce: %w", err)
+		return fmt.Errorf("set nonce key: %w", err)
 	}
 	return nil
 }
@@ -305,14 +306,14 @@ func (s *Sender) raiseNonce(floor uint64) error {
 		return nil
 	}
 	if err := s.maps[senderMapNonces].Put(uint32(0), floor); err != nil {
-		return fmt.Errorf("set the nonce: %w", err)
+		return fmt.Errorf("set nonce: %w", err)
 	}
 	return nil
 }
 
-// PinnedSender opens the state pinned in pin by a sender, to inspect or detach it. It loads and
-// attaches nothing; ReadUplink and ReadSignal return os.ErrClosed. The error is fs.ErrNotExist if
-// nothing is pinned.
+// PinnedSender opens the state that a sender pinned in pin, to inspect or detach it. It loads and
+// attaches nothing, and ReadUplink and ReadSignal return os.ErrClosed. If nothing is pinned, the error
+// matches fs.ErrNotExist.
 func PinnedSender(pin string) (*Sender, error) {
 	spec, err := loadSender()
 	if err != nil {
@@ -362,25 +363,25 @@ func (s *Sender) SetPath(p Path) error {
 	return s.setPathState(state)
 }
 
-// pathEntry returns the active index in the path map of path i+1.
+// pathEntry returns the index of path i+1's active entry in the path map.
 func pathEntry(i int, turn uint8) uint32 { return uint32(2*i) + uint32(turn>>i&1) }
 
 func (s *Sender) pathState() (senderPathState, error) {
 	var state senderPathState
 	if err := s.maps[senderMapPathStates].Lookup(uint32(0), &state); err != nil {
-		return state, fmt.Errorf("read the path states: %w", err)
+		return state, fmt.Errorf("read path states: %w", err)
 	}
 	return state, nil
 }
 
 func (s *Sender) setPathState(state senderPathState) error {
 	if err := s.maps[senderMapPathStates].Put(uint32(0), state); err != nil {
-		return fmt.Errorf("set the path states: %w", err)
+		return fmt.Errorf("set path states: %w", err)
 	}
 	return nil
 }
 
-// Paths returns the paths ever set, by index.
+// Paths returns all paths that have been set, by index.
 func (s *Sender) Paths() ([]Path, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -409,13 +410,14 @@ func (s *Sender) Paths() ([]Path, error) {
 type Policy struct {
 	Destination netip.Addr
 	Bits        uint8 // bit i = path i+1; 0 = off
-	// Nonce of the signalling packet that set it; 0 = set by SetPolicy.
+	// Nonce of the signalling packet that set it, or 0 if SetPolicy did.
 	Nonce uint64
 }
 
-// SetPolicy sets the paths of destination dst: bit i = path i+1. 0 turns duplication off and leaves
-// packets to their route. A single bit reroutes packets to that path with their own DSCP and packet
-// ID; there are no replicas to eliminate. The error is ErrMapFull if the policy map is full.
+// SetPolicy sets the paths of destination dst; bit i stands for path i+1. 0 turns duplication off, and
+// packets follow their route. A single bit reroutes packets to that path without changing their DSCP
+// and packet ID, as there are no replicas to eliminate. The error matches ErrMapFull if the policy map
+// is full.
 func (s *Sender) SetPolicy(dst netip.Addr, bits uint8) error {
 	if !dst.IsValid() || dst.IsUnspecified() || dst.Zone() != "" {
 		return fmt.Errorf("policy of %q: not an address without zone", dst)
@@ -426,18 +428,18 @@ func (s *Sender) SetPolicy(dst netip.Addr, bits uint8) error {
 	return full("policy of "+dst.String(), s.maps[senderMapPolicies], err)
 }
 
-// RemovePolicy removes the policy of dst, which may be unknown.
+// RemovePolicy removes the policy of dst, if any.
 func (s *Sender) RemovePolicy(dst netip.Addr) error {
 	err := s.maps[senderMapPolicies].Delete(addressKey(dst))
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("remove the policy of %s: %w", dst, err)
+		return fmt.Errorf("remove policy of %s: %w", dst, err)
 	}
 	return nil
 }
 
-// RemoveOff removes the policies that are off, except those for which keep returns true, to make
-// room for others. It may also remove a policy that a signalling packet turns on at that moment, so
-// signallers must check the policies in force.
+// RemoveOff makes room for other policies by removing policies that are off, unless keep returns true
+// for them. It may also remove a policy that a signalling packet turns on at that moment, so signallers
+// must check the policies in force.
 func (s *Sender) RemoveOff(keep func(netip.Addr) bool) error {
 	policies, err := s.Policies()
 	if err != nil {
@@ -463,18 +465,18 @@ func (s *Sender) Policies() ([]Policy, error) {
 	)
 	entries := s.maps[senderMapPolicies].Iterate()
 	for entries.Next(&key, &value) {
-		// Read again under the lock that the kernel program writes under.
+		// Read again under the lock that the kernel program holds when it writes.
 		err := s.maps[senderMapPolicies].LookupWithFlags(key, &value, ebpf.LookupLock)
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read the policies: %w", err)
+			return nil, fmt.Errorf("read policies: %w", err)
 		}
 		policies = append(policies, Policy{addressOf(key), value.Bits, value.Nonce})
 	}
 	if err := entries.Err(); err != nil {
-		return nil, fmt.Errorf("read the policies: %w", err)
+		return nil, fmt.Errorf("read policies: %w", err)
 	}
 	slices.SortFunc(policies, func(a, b Policy) int { return a.Destination.Compare(b.Destination) })
 	return policies, nil
@@ -484,22 +486,22 @@ func (s *Sender) Policies() ([]Policy, error) {
 func (s *Sender) Nonce() (uint64, error) {
 	var last uint64
 	if err := s.maps[senderMapNonces].Lookup(uint32(0), &last); err != nil {
-		return 0, fmt.Errorf("read the nonce: %w", err)
+		return 0, fmt.Errorf("read nonce: %w", err)
 	}
 	return last, nil
 }
 
-// Uplink is a packet from the viewers' side with a length in the window.
+// Uplink is a packet from a viewer whose length is in the uplink window.
 type Uplink struct {
 	Time                time.Duration // CLOCK_MONOTONIC at arrival
 	Source, Destination netip.AddrPort
 	Length              int // IP packet length, bytes
-	// Segments is the number of packets of that length merged by GRO; usually 1.
+	// Segments is the number of packets of that length that GRO merged, usually 1.
 	Segments int
 }
 
-// ReadUplink waits for the next packet in the uplink window. The error is ctx's, or os.ErrClosed
-// after Close.
+// ReadUplink waits for the next packet in the uplink window. It returns ctx.Err() once ctx is done,
+// and os.ErrClosed after Close.
 func (s *Sender) ReadUplink(ctx context.Context) (Uplink, error) {
 	b, err := s.uplinks.next(ctx)
 	if err != nil {
@@ -523,13 +525,13 @@ type Signal struct {
 	Bits        uint8 // bit i = path i+1; 0 = off
 	Nonce       uint64
 	Source      netip.Addr // source address
-	// Full reports that it had no effect because the policy map is full.
+	// Full means that it had no effect because the policy map was full.
 	Full    bool
 	Version uint8
 }
 
-// ReadSignal waits for the next accepted signalling packet. The error is ctx's, or os.ErrClosed
-// after Close.
+// ReadSignal waits for the next accepted signalling packet. It returns ctx.Err() once ctx is done,
+// and os.ErrClosed after Close.
 func (s *Sender) ReadSignal(ctx context.Context) (Signal, error) {
 	b, err := s.signals.next(ctx)
 	if err != nil {
@@ -559,7 +561,7 @@ type SenderPath struct {
 type SenderStats struct {
 	Paths      [MaxPaths]SenderPath // of path i+1
 	Duplicated uint64               // packets that left on at least one path of their policy
-	Unusable   uint64               // passed: no path of the policy is up with a sufficient MTU
+	Unusable   uint64               // passed: no path of the policy is up and has a sufficient MTU
 	Expiring   uint64               // passed: TTL or hop limit of 1 or 0, answered by the stack
 	Tagged     uint64               // passed: VLAN tag that could not be removed
 	Short      uint64               // passed: truncated header
@@ -567,7 +569,7 @@ type SenderStats struct {
 	Foreign    uint64               // passed: signalling packets for another host
 
 	Applied      uint64 // signalling packets accepted
-	Malformed    uint64 // rejected: length, magic, reserved bits, destination
+	Malformed    uint64 // rejected: wrong length, magic, reserved bits or destination
 	Spoofed      uint64 // rejected: HMAC
 	OtherVersion uint64 // rejected: another version, with a valid HMAC
 	Replayed     uint64 // rejected: nonce
@@ -584,7 +586,7 @@ func (s *Sender) Stats() (SenderStats, error) {
 		cpus  []senderSenderCounters
 	)
 	if err := s.maps[senderMapSent].Lookup(uint32(0), &cpus); err != nil {
-		return stats, fmt.Errorf("read the counters: %w", err)
+		return stats, fmt.Errorf("read counters: %w", err)
 	}
 	for _, c := range cpus {
 		for i, p := range c.Path {

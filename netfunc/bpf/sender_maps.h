@@ -45,7 +45,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 2);
 	__type(key, __u32);
-	__type(value, __u64); /* 0: highest nonce accepted; 1: identifies its key, for user space */
+	__type(value, __u64); /* 0: highest nonce accepted; 1: identifies its key (for user space) */
 } nonces SEC(".maps");
 
 struct {

@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Verdicts of TC programs (linux/pkt_cls.h), as a test run returns them.
+// Verdicts of TC programs (linux/pkt_cls.h) as returned by a test run.
 const (
 	tcPass     = uint32(0xffffffff) // TC_ACT_UNSPEC
 	tcShot     = uint32(2)
 	tcRedirect = uint32(7)
 )
 
-// bench is a sender on a test bench: the test runs its programs on packets. The far ends of its
+// bench is a sender on a test bench, where the test runs its programs on packets. The far ends of its
 // paths are tapped.
 type bench struct {
 	*Sender
@@ -135,7 +135,7 @@ func (b *bench) plain6(payload string) packet {
 	return p
 }
 
-// tagged adds a VLAN tag: test runs then accept truncated packets.
+// tagged adds a VLAN tag, so test runs accept truncated packets.
 func tagged(p packet) packet {
 	p.tags = []vlan{{unix.ETH_P_8021Q, 5}}
 	return p
@@ -458,7 +458,7 @@ func TestDuplicate(t *testing.T) {
 				t.Fatalf("verdict %d, want redirect", int32(o.verdict))
 			}
 			last := test.want[len(test.want)-1]
-			if test.size != 0 { // GSO packets of test runs are incomplete: devices drop their clones
+			if test.size != 0 { // GSO packets of test runs are incomplete, so devices drop their clones
 				test.want = test.want[len(test.want)-1:]
 			}
 			if len(o.clones) != len(test.want)-1 {
@@ -996,7 +996,7 @@ func mustStats(t testing.TB, s *Sender) SenderStats {
 	return stats
 }
 
-// Ring records convert to the struct that the kernel wrote.
+// Ring records convert to the struct that the program wrote.
 func TestRecordLayout(t *testing.T) {
 	var b [48]byte
 	binary.NativeEndian.PutUint64(b[:], 5)

@@ -35,8 +35,8 @@ static __always_inline __u32 ror(__u32 x, int n)
 }
 
 /*
- * Hashes one block into the state. Neither inlined nor unrolled: otherwise the compiler precomputes
- * the schedule, which overflows the stack.
+ * Hashes one block into the state. It is neither inlined nor unrolled, because the compiler would
+ * then precompute the schedule, which overflows the stack.
  */
 static __noinline int sha256_block(struct sha256_work *work)
 {

@@ -243,7 +243,7 @@ func TestSignalRefused(t *testing.T) {
 
 func refused(s SenderStats) uint64 { return s.Malformed + s.Spoofed + s.OtherVersion + s.Replayed }
 
-// A message of another version is reported. A recorded one that an attacker repeats is only
+// A message of another version is reported. If an attacker replays a recorded one, it is only
 // counted, so that it does not displace valid messages.
 func TestSignalOfAnotherVersionReported(t *testing.T) {
 	b := newSignalBench(t, SenderOptions{})
@@ -430,7 +430,7 @@ func TestSignalWithoutKey(t *testing.T) {
 	}
 }
 
-// The program's HMAC equals that of crypto/hmac for various keys and messages.
+// The program's HMAC equals crypto/hmac's for various keys and messages.
 func TestSignalHMAC(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, length := range []int{1, 20, 32, 64, 65, 131} {

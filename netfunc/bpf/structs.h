@@ -29,7 +29,7 @@ struct policy {
 	struct bpf_spin_lock lock; /* serializes writers */
 	__u8 bits; /* bit i = path i+1; 0 = off */
 	__u8 reserved[3];
-	__u64 nonce; /* of the signalling packet that set it; 0 = set by user space */
+	__u64 nonce; /* of the signalling packet that set the policy; 0 = set by user space */
 };
 
 struct path_sent {
@@ -93,11 +93,11 @@ struct signal_message {
 };
 
 struct flow {
-	__u32 id; /* low 10 bits: counter index; the rest distinguishes flows of one index */
+	__u32 id; /* low 10 bits: counter index; the rest distinguishes flows with the same index */
 	__u8 dscp;
-	__u8 paths; /* bit i = path i+1: replicas are expected there */
+	__u8 paths; /* bit i = replicas are expected on path i+1 */
 	__u8 reserved[2];
-	__u64 behind[MAX_PATHS]; /* for user space: packets the path had not delivered when it joined */
+	__u64 behind[MAX_PATHS]; /* for user space; number of packets the path had not delivered when it joined */
 };
 
 struct path_arrived {

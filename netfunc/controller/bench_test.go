@@ -20,8 +20,8 @@ import (
 	"holocast/netfunc/signal"
 )
 
-// BenchmarkReaction measures the time from an edge's POST of the observation that fires the trigger
-// to the signalling packet's arrival at the sender, over loopback.
+// BenchmarkReaction measures, over loopback, the time from an edge's POST of the observation that
+// fires the trigger to the arrival of the signalling packet at the sender.
 func BenchmarkReaction(b *testing.B) {
 	log := slog.New(slog.DiscardHandler)
 	conf := policy.DefaultConfig()

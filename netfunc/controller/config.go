@@ -153,7 +153,7 @@ func (c *Config) Validate() error {
 		return errors.New("auth.operators lists client certificates, which need http.clientCA")
 	case c.Auth.Token == "" && len(c.Auth.Operators) == 0 && (c.Auth.EdgeToken != "" || len(c.Auth.Edges) > 0 ||
 		c.HTTP.ClientCA != ""):
-		return errors.New("auth.token or auth.operators is missing: edges could report, but no operator could call")
+		return errors.New("auth.token or auth.operators is missing: without them no operator could call")
 	case c.Auth.Token == "" && c.HTTP.ClientCA == "" && !loopback(host):
 		return fmt.Errorf("http.listen %s is open to others: set auth.token or http.clientCA, or listen on 127.0.0.1",
 			c.HTTP.Listen)
@@ -200,15 +200,15 @@ func (c *Config) certificate() service.CertificateFiles {
 	return service.CertificateFiles{Certificate: c.HTTP.Certificate, Key: c.HTTP.Key, Section: "http"}
 }
 
-// bodyPerFlow bounds one flow's part of a report in bytes: policy, route and readiness; bodyAtLeast
-// covers the rest.
+// bodyPerFlow bounds the size in bytes of one flow's policy, route and readiness in a report;
+// bodyAtLeast covers the rest of the report.
 const (
 	bodyPerFlow = 256
 	bodyAtLeast = 64 << 10
 )
 
-// edgeConnections is the number of connections an edge opens: report, uplink, eliminations and
-// watch stream.
+// edgeConnections is the number of connections that an edge opens, for reports, uplink observations,
+// eliminations and the watch stream.
 const edgeConnections = 4
 
 func loopback(host string) bool {

@@ -23,7 +23,7 @@ import (
 	"holocast/netfunc/signal"
 )
 
-// After a kill and a restart the controller resumes, and the sender receives no other path set in
+// After being killed and restarted, the controller resumes. The sender receives no other path set in
 // between.
 func TestRestart(t *testing.T) {
 	t.Parallel()
@@ -286,7 +286,7 @@ func TestLostEdge(t *testing.T) {
 	}
 }
 
-// SIGTERM ends watch streams and saves the state at once.
+// SIGTERM ends watch streams and saves the state immediately.
 func TestStops(t *testing.T) {
 	t.Parallel()
 	p := start(t, workDir(t), "")
@@ -301,7 +301,7 @@ func TestStops(t *testing.T) {
 	<-watching
 	p.Stop()
 	// A stream that blocks shutdown would be cut off after five seconds with another error.
-	if err := <-ended; err.Error() != "the watch stream ended" {
+	if err := <-ended; err.Error() != "watch stream ended" {
 		t.Errorf("the watch stream was cut off: %v", err)
 	}
 	if !contains(filepath.Join(p.dir, "state.json"), `"name":"b"`) {
@@ -470,7 +470,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// An operator's token is sent only to the controller, whatever proxy the environment names.
+// An operator's token is sent only to the controller, even if the environment names a proxy.
 func TestOperatorAsksNoProxy(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)

@@ -14,8 +14,9 @@ import (
 )
 
 // connections divides a listener's connections fairly. Strangers, edges and operators have separate
-// quotas; a connection counts as a stranger's until a request on it presents a valid credential. At
-// a limit (overall, per address or per edge) the connection that has been idle longest is closed.
+// quotas; a connection counts as a stranger's until a request on it presents a valid credential. When
+// a limit (total, per address or per edge) is reached, the connection that has been idle longest is
+// closed.
 type connections struct {
 	most, perAddress int // per class
 	perEdge          int // per edge with its own credential
@@ -39,7 +40,7 @@ type sharedConn struct {
 	idle   time.Time // start of the idle time, if busy is 0
 }
 
-// listener accepts connections subject to all's limits.
+// listener accepts connections within the limits of all.
 type listener struct {
 	net.Listener
 	all *connections
@@ -69,7 +70,7 @@ func (all *connections) enter(c *sharedConn, caller rest.Caller, busy int) bool 
 	return ok
 }
 
-// share counts connections under one limit.
+// share counts the connections that one limit applies to.
 type share struct {
 	count int
 	idle  *sharedConn // idle longest
@@ -131,8 +132,8 @@ func (c *sharedConn) Close() error {
 
 type connectionKey struct{}
 
-// withConnection is the http.Server.ConnContext hook by which admitted finds a request's
-// connection.
+// withConnection is an http.Server.ConnContext hook. It stores the connection in the context, where
+// admitted finds it.
 func withConnection(ctx context.Context, c net.Conn) context.Context {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
@@ -155,7 +156,8 @@ func admitted(ctx context.Context, caller rest.Caller) (done func(), ok bool) {
 	}, true
 }
 
-// origin returns an IPv4 address as a /32, or the /64 of an IPv6 address, which one host may own.
+// origin returns an IPv4 address as a /32, or the /64 of an IPv6 address, since one host may own a
+// whole /64.
 func origin(a net.Addr) netip.Prefix {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {

@@ -19,7 +19,7 @@ import (
 	"holocast/netfunc/api"
 )
 
-// flood opens connections that send one request and then idle, and returns how each ended.
+// flood opens connections that send one request and are then idle, and returns how each ended.
 func flood(t *testing.T, p *process, from net.IP, n int, header string) <-chan error {
 	t.Helper()
 	addr := strings.TrimPrefix(p.url, "http://")
@@ -44,7 +44,7 @@ func flood(t *testing.T, p *process, from net.IP, n int, header string) <-chan e
 	return ended
 }
 
-// Idle connections lock nobody out, even from the same address, and are closed in the end.
+// Idle connections do not lock anyone out, even at the same address, and are eventually closed.
 func TestIdleConnections(t *testing.T) {
 	t.Parallel()
 	for name, from := range map[string]func(int) net.IP{
@@ -97,7 +97,7 @@ func watchEdge(t *testing.T, p *process, edge, token string, from byte) (status 
 }
 
 // An edge that opens connections from many addresses is held to one edge's quota. Other edges are
-// served, even from the same address, and its own oldest idle connections are closed first.
+// served, even at the same address. The edge's own oldest idle connections are closed first.
 func TestConnectionsOfOneEdge(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -149,7 +149,7 @@ func TestConnectionsOfRoles(t *testing.T) {
 	if got := watch(edgeToken, 13); !strings.HasPrefix(got, "503 ") {
 		t.Errorf("the ninth stream of edges: %s", got)
 	}
-	for i := range 6 { // besides the idle connection of the hello
+	for i := range 6 { // in addition to the idle connection of the hello
 		if got := watch(token, 1); got != "200 OK" {
 			t.Fatalf("operators' stream %d: %s", i, got)
 		}

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Command controller selects the paths for each flow between duplicating edges: Qian et al.,
-// "Enabling eBPF-based packet duplication for robust volumetric video streaming". Edges report to
-// it over HTTP; senders receive signed signalling packets.
+// Command controller selects the paths for each flow between duplicating edges, as described by Qian
+// et al., "Enabling eBPF-based packet duplication for robust volumetric video streaming". Edges report
+// to it over HTTP; senders receive signed signalling packets.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 
 func main() { service.Main("controller", defaultConfig, command) }
 
-// command returns the controller's command line; cfg holds the defaults and receives the values.
+// command returns the controller's command line. cfg holds the defaults and receives the values.
 func command(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "controller",

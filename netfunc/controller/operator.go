@@ -76,7 +76,7 @@ func (c *connection) client(cfg *Config) (*api.Client, error) {
 // explain adds advice to a connection error.
 func explain(err error) error {
 	if e := (*net.OpError)(nil); errors.As(err, &e) && e.Op == "dial" {
-		return fmt.Errorf("no controller answers: check that it runs, and --config or --url: %w", err)
+		return fmt.Errorf("no controller answers; check that it is running, and check --config or --url: %w", err)
 	}
 	return err
 }
@@ -116,7 +116,7 @@ func statusCommand(cfg *Config) *cobra.Command {
 	return c
 }
 
-// picture is a controller's complete state.
+// picture is the complete state of a controller.
 type picture struct {
 	Status    api.Status       `json:"status"`
 	Edges     []api.EdgeStatus `json:"edges"`

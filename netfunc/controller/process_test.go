@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 var key = bytes.Repeat([]byte{42}, signal.KeySize)
 
 const (
-	// patience only guards against a hang.
+	// patience only guards against hangs.
 	patience = 2 * time.Minute
 
 	token  = "token-of-the-process-tests"
@@ -87,8 +87,8 @@ func launch(t testing.TB, dir, yaml string, args ...string) *process {
 	return &process{Process: programtest.Start(t, exec.Command(binary, args...)), t: t, dir: dir}
 }
 
-// withReportInterval completes a configuration: unless yaml sets another report interval, no edge is
-// lost however slow the machine is.
+// withReportInterval completes a configuration. Unless yaml sets a report interval, it is so long that
+// no edge is lost even on a slow machine.
 func withReportInterval(yaml string) string {
 	if strings.Contains(yaml, "reportInterval:") {
 		return yaml
@@ -108,8 +108,8 @@ func (p *process) client() *api.Client {
 	return c
 }
 
-// pair plays the two edges of a flow: their calls to the controller, and a sender that accepts
-// signalling packets like the kernel program.
+// pair plays the two edges of a flow. It makes their calls to the controller, and its sender accepts
+// signalling packets as the kernel program does.
 type pair struct {
 	t     testing.TB
 	c     *api.Client
@@ -188,7 +188,7 @@ func (p *pair) hello() {
 	p.confirm()
 }
 
-// confirm reports the receiver ready for the viewer's replicas.
+// confirm reports that the receiver is ready for the viewer's replicas.
 func (p *pair) confirm() {
 	p.t.Helper()
 	if err := p.c.Report(context.Background(), "b", api.Report{

@@ -14,8 +14,8 @@ import (
 	"holocast/netfunc/api"
 )
 
-// TestReload: SIGHUP applies a new token, policy and request rate, and logs the settings that need
-// a restart. An invalid file changes nothing.
+// TestReload checks that SIGHUP applies a new token, policy and request rate, and logs the settings
+// that need a restart. An invalid file changes nothing.
 func TestReload(t *testing.T) {
 	dir := workDir(t)
 	p := start(t, dir, "")

@@ -24,10 +24,10 @@ import (
 const (
 	// keepAlive is the interval of keep-alives on watch streams.
 	keepAlive = 5 * time.Second
-	// idleTimeout closes idle connections. It exceeds the usual report interval, so edges keep
-	// theirs.
+	// idleTimeout is the time after which idle connections are closed. It exceeds the usual report
+	// interval, so edges keep their connections.
 	idleTimeout = 5 * time.Second
-	// stopLimit bounds requests in progress at shutdown.
+	// stopLimit is how long requests in progress may take at shutdown.
 	stopLimit = 5 * time.Second
 )
 
@@ -126,7 +126,7 @@ func run(ctx context.Context, cfg Config) (err error) {
 	return err
 }
 
-// warnSecrets warns about secret files that any user can read.
+// warnSecrets warns about secret files that all users can read.
 func (c *Config) warnSecrets(log *slog.Logger) {
 	secrets := append(slices.Sorted(maps.Values(c.Auth.Edges)), c.Signal.Key, c.Auth.Token, c.Auth.EdgeToken,
 		c.HTTP.Key)
@@ -137,7 +137,8 @@ func (c *Config) warnSecrets(log *slog.Logger) {
 	}
 }
 
-// serve starts a server per listener, which reports its end to served. Requests use ctx.
+// serve starts a server per listener, which sends its error to served when it ends. ctx is the parent
+// of the requests' contexts.
 func (l endpoints) serve(ctx context.Context, handler *rest.Server, log *slog.Logger,
 	served chan<- error,
 ) []*http.Server {
@@ -157,7 +158,7 @@ func (l endpoints) serve(ctx context.Context, handler *rest.Server, log *slog.Lo
 	return servers
 }
 
-// certificate loads the listener's certificate; nil if none is configured.
+// certificate loads the listener's certificate. It returns nil if none is configured.
 func certificate(cfg Config, log *slog.Logger) (*service.Certificate, error) {
 	if cfg.HTTP.Certificate == "" {
 		return nil, nil
@@ -179,8 +180,8 @@ func (l endpoints) close() {
 	}
 }
 
-// urls returns log attributes: the first endpoint's URL under name, the operators' endpoint, and
-// more.
+// urls returns log attributes: the first endpoint's URL under name, the operators' endpoint if it is
+// separate, and the attributes in more.
 func (l endpoints) urls(name string, tls bool, more ...any) []any {
 	scheme := "http://"
 	if tls {
@@ -193,8 +194,8 @@ func (l endpoints) urls(name string, tls bool, more ...any) []any {
 	return append(out, more...)
 }
 
-// listen opens the HTTP listeners, with TLS if there is a certificate: one for all, or one for
-// edges and one for operators.
+// listen opens the HTTP listeners, with TLS if there is a certificate. There is one for everyone, or
+// one for edges and one for operators.
 func listen(cfg Config, cert *service.Certificate, log *slog.Logger) (out endpoints, err error) {
 	defer func() {
 		if err != nil {
@@ -210,7 +211,7 @@ func listen(cfg Config, cert *service.Certificate, log *slog.Logger) (out endpoi
 		out = append(out, endpoint{ln, edges})
 		if cert == nil {
 			if host, _, _ := net.SplitHostPort(addr); !loopback(host) {
-				log.Warn("no http.certificate: tokens cross the network in the clear", "setting", setting)
+				log.Warn("http.certificate is not set, so tokens cross the network unencrypted", "setting", setting)
 			}
 			return nil
 		}

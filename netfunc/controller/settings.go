@@ -125,7 +125,7 @@ var accessSettings = config.Table{
 	},
 }
 
-// policySettings describe the choice of paths.
+// policySettings describe how paths are chosen.
 var policySettings = config.Table{
 	{
 		Key: "mode", Reload: true,

@@ -42,7 +42,7 @@ func (c *Config) advice() (out []string) {
 	return out
 }
 
-// setting reads a number under /proc/sys/net, -1 if missing.
+// setting reads a number under /proc/sys/net. It returns -1 if the setting does not exist.
 func setting(name string) int {
 	b, err := os.ReadFile(filepath.Join("/proc/sys/net", name))
 	if err != nil {

@@ -36,7 +36,7 @@ func attached(pin string) ([]Attached, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the attachments: %w", err)
+		return nil, fmt.Errorf("list attachments: %w", err)
 	}
 	all = append(all, filters(pin)...)
 	slices.SortFunc(all, func(a, b Attached) int {
@@ -45,7 +45,7 @@ func attached(pin string) ([]Attached, error) {
 	return all, nil
 }
 
-// pinnedLink reads a pinned link; ok is false if its interface is gone.
+// pinnedLink reads a pinned link. ok is false if its interface no longer exists.
 func pinnedLink(path string) (a Attached, ok bool, err error) {
 	l, err := link.LoadPinnedLink(path, nil)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"holocast/internal/service/servicetest"
 )
 
-// "edge check" names the line and the wrong setting, in lists too.
+// "edge check" names the line and the wrong setting, even inside lists.
 func TestCheck(t *testing.T) {
 	example, err := os.ReadFile("edge.example.yaml")
 	if err != nil {

@@ -176,7 +176,7 @@ func defaultConfig() Config {
 // names matches valid edge names, which become parts of file names and URLs.
 var names = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// places fills in the edge's pin directory and socket.
+// places checks the edge's name and fills in its pin directory and socket.
 func (c *Config) places() error {
 	if !names.MatchString(c.Name) {
 		return fmt.Errorf("name %q: want 1 to 64 letters, digits, '.', '_' and '-'", c.Name)
@@ -328,13 +328,13 @@ func (c *Config) validateFlows() error {
 	return nil
 }
 
-// outbound reports whether this edge duplicates packets to a destination of flows. With a single
-// role the answer is fixed.
+// outbound reports whether this edge duplicates packets to a destination in flows. If the edge has a
+// single role, the answer is the same for all destinations.
 func (c *Config) outbound(destination netip.Addr) bool {
 	return c.Role == api.Sender || c.Role == api.Both && contain(c.Sender.Towards, destination)
 }
 
-// inbound reports whether this edge eliminates replicas to a destination of flows.
+// inbound reports whether this edge eliminates replicas to a destination in flows.
 func (c *Config) inbound(destination netip.Addr) bool {
 	return c.Role == api.Receiver || c.Role == api.Both && contain(c.Receiver.Behind, destination)
 }
@@ -374,8 +374,8 @@ func (c *Config) validateControl() error {
 	return nil
 }
 
-// secret reads a file that only its owner and group may read or write. Errors name the setting
-// what.
+// secret reads a file that only its owner and group may read or write. what names the setting in
+// errors.
 func secret(what, path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -392,7 +392,7 @@ func secret(what, path string) ([]byte, error) {
 	return b, nil
 }
 
-// signalKey reads the signalling key; nil if none is configured.
+// signalKey reads the signalling key. It returns nil if none is configured.
 func (c *Config) signalKey() ([]byte, error) {
 	if c.Signal.Key == "" {
 		return nil, nil
@@ -407,7 +407,7 @@ func (c *Config) signalKey() ([]byte, error) {
 	return key, nil
 }
 
-// client returns a client of the controller; nil if none is configured.
+// client returns a client of the controller, or nil if none is configured.
 func (c *Config) client() (*api.Client, error) {
 	if c.Control.URL == "" {
 		return nil, nil

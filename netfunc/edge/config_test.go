@@ -15,7 +15,7 @@ import (
 	"holocast/netfunc/api"
 )
 
-// load reads a configuration as main does.
+// load reads a configuration in the same way as main.
 func load(t *testing.T, text string) (Config, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "edge.yml")
@@ -149,7 +149,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// exampleConfig returns the defaults with the example's values of the settings that have none.
+// exampleConfig returns the defaults, completed with the example's values for settings without one.
 func exampleConfig() Config {
 	c := defaultConfig()
 	c.Name, c.Role = "london", api.Sender
@@ -162,7 +162,7 @@ func exampleConfig() Config {
 	return c
 }
 
-// TestExample: the example is valid, and shows the defaults of all optional settings.
+// TestExample checks that the example is valid and shows the defaults of all optional settings.
 func TestExample(t *testing.T) {
 	want := exampleConfig()
 	servicetest.Example(t, "edge.example.yaml", exampleHeader, &want)
@@ -187,7 +187,7 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// TestExampleIsComplete: the example lists every setting.
+// TestExampleIsComplete checks that the example lists every setting.
 func TestExampleIsComplete(t *testing.T) {
 	text, err := os.ReadFile("edge.example.yaml")
 	if err != nil {

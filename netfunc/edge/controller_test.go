@@ -159,7 +159,8 @@ func (c *controller) flows() []api.Flow {
 	return []api.Flow{c.flow}
 }
 
-// set gives the viewer's flow a path set, announcing it to the receiver before the sender.
+// set changes the path set of the viewer's flow. It announces the set to the receiver before the
+// sender.
 func (c *controller) set(paths pathset.Set, state api.State, generation uint64) (nonce uint64) {
 	c.s.t.Helper()
 	c.mu.Lock()
@@ -207,8 +208,8 @@ func (c *controller) applied(nonce uint64) {
 	c.until("policy applied", func() bool { return c.reports["near"].Nonce >= nonce })
 }
 
-// controlled starts a controller and two connected edges. elimination is that section of the
-// receiver's configuration.
+// controlled starts a controller and two connected edges. elimination is the section of that name in
+// the receiver's configuration.
 func controlled(t *testing.T, elimination string) (s *site, c *controller, near, far *edge) {
 	s = newSite(t)
 	dir := t.TempDir()
@@ -234,7 +235,7 @@ func controlled(t *testing.T, elimination string) (s *site, c *controller, near,
 	return s, c, near, far
 }
 
-// quickly makes the algorithm decide after 0.2 s.
+// quickly configures the algorithm to decide after 0.2 s.
 const quickly = "{span: 200ms, completeSpan: 1s, guard: 50ms, threshold: 50ms, timeout: 60ms}"
 
 func TestController(t *testing.T) {
@@ -249,7 +250,7 @@ func TestController(t *testing.T) {
 		t.Errorf("hello %+v", e)
 	}
 
-	// The uplink monitor sees only the viewer's packets of 200 to 300 bytes.
+	// The uplink monitor sees only the viewer's packets with 200 to 300 bytes.
 	var up *net.UDPConn
 	err := s.viewer.Do(func() (err error) {
 		up, err = net.DialUDP("udp4", nil, &net.UDPAddr{IP: net.ParseIP(relayAddress), Port: 9})
@@ -273,7 +274,7 @@ func TestController(t *testing.T) {
 		}
 	}
 
-	// Duplication starts and ends during traffic without losing or doubling a packet.
+	// Duplication starts and ends during traffic without losing or duplicating a packet.
 	f := s.traffic(2000)
 	f.pass(100)
 	c.applied(c.set(pathset.Of(1, 2, 3), api.Duplicating, 1))
@@ -286,7 +287,7 @@ func TestController(t *testing.T) {
 		return len(st.Receiver.Flows) == 1 && st.Receiver.Flows[0].Elimination.Generation == 1 &&
 			st.Receiver.Flows[0].Elimination.Packets > 100
 	})
-	// All three paths deliver in time, so finally one suffices.
+	// All three paths deliver in time, so one suffices in the end.
 	c.until("elimination", func() bool { return len(c.eliminations) > 0 })
 	c.mu.Lock()
 	el := c.eliminations[0]
@@ -321,7 +322,7 @@ func TestController(t *testing.T) {
 	}
 }
 
-// TestOffLeaves: a destination that is off occupies no entry of the policy map.
+// TestOffLeaves checks that a destination that is off occupies no entry of the policy map.
 func TestOffLeaves(t *testing.T) {
 	_, c, near, _ := controlled(t, quickly)
 	c.applied(c.set(pathset.Of(1, 2), api.Duplicating, 1))
@@ -330,7 +331,7 @@ func TestOffLeaves(t *testing.T) {
 	near.until("off", func(st *Status) bool { return len(st.Sender.Policies) == 0 && st.Sender.Signals.Applied == 2 })
 }
 
-// TestRoutes: the controller learns the plain routes of flows without a path set.
+// TestRoutes checks that the controller learns the plain routes of flows without a path set.
 func TestRoutes(t *testing.T) {
 	s, c, _, _ := controlled(t, quickly)
 	routes := func(want ...api.Route) {
@@ -352,11 +353,11 @@ func TestRoutes(t *testing.T) {
 	}
 	routes(api.Route{Destination: viewerAddr, Unreachable: true})
 	c.applied(c.set(pathset.Of(1, 2), api.Duplicating, 2))
-	routes() // signalled, so plain routing does not matter
+	routes() // the flow has a path set, so its plain route does not matter
 }
 
-// write sends a packet to a port without a listener, where a later send may fail with the ICMP
-// error.
+// write sends a packet to a port without a listener, where sending may fail with the ICMP error for an
+// earlier packet.
 func write(t *testing.T, conn *net.UDPConn, b []byte) {
 	t.Helper()
 	for {
@@ -370,8 +371,8 @@ func write(t *testing.T, conn *net.UDPConn, b []byte) {
 	}
 }
 
-// TestControllerDies: duplication continues without a controller, and edges register with the next
-// one. A killed edge keeps its signalled path sets.
+// TestControllerDies checks that duplication continues without a controller, and that edges register
+// with the next one. A killed edge keeps its signalled path sets.
 func TestControllerDies(t *testing.T) {
 	s, c, near, far := controlled(t, "{latentPeriod: 300ms}")
 	c.applied(c.set(pathset.Of(1, 2, 3), api.Duplicating, 7))
@@ -399,8 +400,8 @@ func TestControllerDies(t *testing.T) {
 	f.exact()
 }
 
-// TestSignalsRefused: spoofed, replayed and malformed signalling packets have no effect, nor has
-// one of another version, which is logged with both versions.
+// TestSignalsRefused checks that spoofed, replayed and malformed signalling packets have no effect, and
+// neither has one of another version, which is logged with both versions.
 func TestSignalsRefused(t *testing.T) {
 	s, c, near, _ := controlled(t, quickly)
 	c.applied(c.set(pathset.Of(1, 2), api.Duplicating, 1))
@@ -458,13 +459,14 @@ func TestSignalsRefused(t *testing.T) {
 	eventually(t, says, func() bool { return strings.Contains(near.process.Stderr.String(), says) })
 }
 
-// TestLatentError: a path that delivers nothing while the others do raises the alarm.
+// TestLatentError checks that a path that delivers nothing while others deliver raises the alarm.
 func TestLatentError(t *testing.T) {
 	s, c, near, far := controlled(t, "{span: 1h, completeSpan: 2h, latentPeriod: 300ms, memory: 200ms, guard: 20ms}")
 	c.applied(c.set(pathset.Of(1, 2, 3), api.Duplicating, 1))
 	far.until("flow known", func(st *Status) bool { return len(st.Receiver.Flows) == 1 })
 	f := s.traffic(2000)
-	// Path 3 leads nowhere undetectably: no probes, and a permanent neighbour entry.
+	// Path 3 leads nowhere, which goes unnoticed because it has no probes and a permanent neighbour
+	// entry.
 	s.cable(s.near, "hole", "10.7.0.1", s.relay, "hole", "10.7.0.2")
 	near.process.Kill()
 	text, err := os.ReadFile(near.config)
@@ -480,7 +482,7 @@ func TestLatentError(t *testing.T) {
 		t.Fatal(err)
 	}
 	near.start()
-	// A machine that stalls may lose packets of a good path too, for a while.
+	// If the machine stalls, packets on a good path may also be lost for a while.
 	far.until("alarm on path 3 alone", func(st *Status) bool {
 		a := st.Receiver.Flows[0].Elimination
 		return a.Alarms > 0 && a.Latent == pathset.Of(3)

@@ -29,7 +29,7 @@ import (
 	"holocast/netfunc/signal"
 )
 
-// leaving bounds the deregistration from the controller.
+// leaving limits the time for deregistering from the controller.
 const leaving = 2 * time.Second
 
 // daemon is a running edge.
@@ -45,8 +45,8 @@ type daemon struct {
 	warned    map[string]bool  // missing settings already reported; used by hello
 }
 
-// run implements "edge run". SIGHUP reloads the configuration and restarts the parts; the kernel
-// programs keep running and are taken over as after a restart.
+// run implements "edge run". SIGHUP reloads the configuration and restarts everything except the
+// kernel programs, which keep running and are taken over as after a restart.
 func run(ctx context.Context, cfg Config) error {
 	logger, err := cfg.Log.Logger()
 	if err != nil {
@@ -91,19 +91,19 @@ func run(ctx context.Context, cfg Config) error {
 	}
 }
 
-// follows returns an error if a running edge cannot change to this configuration: the edge's
-// identity and the programs of its role must stay.
+// follows returns an error if a running edge cannot change to this configuration because the edge's
+// identity or role differs.
 func (c *Config) follows(before *Config) error {
 	switch {
 	case c.Name != before.Name || c.Pin != before.Pin || c.Socket != before.Socket:
-		return errors.New("name, pin and socket of a running edge cannot change: stop it first")
+		return errors.New("name, pin and socket of a running edge cannot change; stop it first")
 	case c.Role != before.Role:
-		return errors.New("role of a running edge cannot change: stop it first")
+		return errors.New("role of a running edge cannot change; stop it first")
 	}
 	return nil
 }
 
-// runWith runs an edge until ctx ends or another configuration arrives, which it returns. ran
+// runWith runs an edge until ctx is done or another configuration arrives, which it returns. ran
 // reports whether the edge started.
 func runWith(ctx context.Context, cfg Config, log *slog.Logger, reloaded <-chan Config) (next *Config, ran bool,
 	err error,
@@ -145,7 +145,7 @@ func runWith(ctx context.Context, cfg Config, log *slog.Logger, reloaded <-chan 
 	if err := d.attach(); err != nil {
 		return nil, false, err
 	}
-	// From here on the kernel keeps its state even if the program fails.
+	// From here on the kernel keeps its state even if this process fails.
 	defer d.kernel.close()
 	for _, a := range d.cfg.advice() {
 		log.Warn(a)
@@ -157,7 +157,7 @@ func runWith(ctx context.Context, cfg Config, log *slog.Logger, reloaded <-chan 
 	return next, true, err
 }
 
-// attach opens the kernel programs and updates them. On failure, earlier attachments stay.
+// attach opens the kernel programs and updates their maps. On failure, earlier attachments are kept.
 func (d *daemon) attach() error {
 	_, left := d.cfg.left()
 	if err := d.kernel.open(); err != nil {
@@ -174,8 +174,8 @@ func (d *daemon) attach() error {
 	return err
 }
 
-// serve runs all parts until ctx ends, then leaves, or until another configuration arrives, which
-// it returns.
+// serve runs the edge until ctx is done, and then leaves, or until another configuration arrives,
+// which it returns.
 func (d *daemon) serve(ctx context.Context, reloaded <-chan Config) (*Config, error) {
 	running, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -229,8 +229,8 @@ func (d *daemon) tend(ctx context.Context) {
 	}
 }
 
-// leave ends the edge according to onExit. The sender stops before its receiver leaves: by itself
-// if the sender is this edge, by the controller otherwise.
+// leave ends the edge according to onExit. Duplication stops before the receiver leaves: this edge
+// stops its own duplication, and the controller stops that of other senders.
 func (d *daemon) leave() error {
 	if d.cfg.OnExit == exitKeep {
 		d.log.Info("stopping; the kernel programs keep running")
@@ -260,7 +260,7 @@ func (d *daemon) leave() error {
 func (d *daemon) detach() error {
 	d.stopSending()
 	if quiet, err := d.drained(); err != nil || !quiet {
-		d.log.Warn("the sender is still duplicating: viewers receive duplicates", "err", err)
+		d.log.Warn("the sender is still duplicating, so viewers receive duplicates", "err", err)
 	}
 	return d.remove()
 }
@@ -316,8 +316,8 @@ func tidy(cfg Config) error {
 	return nil
 }
 
-// findController finds the interface towards the controller, which receives signalling packets
-// unless another is configured. The route may change, or be unknown at first.
+// findController finds the interface towards the controller, which receives signalling packets unless
+// another interface is configured. The route may change, and may be unknown at first.
 func (d *daemon) findController(ctx context.Context) {
 	if len(d.cfg.Signal.Interfaces) > 0 || !d.cfg.Role.Sends() {
 		return
@@ -404,7 +404,7 @@ func (d *daemon) hello(ctx context.Context) api.Edge {
 	return e
 }
 
-// destinations returns the prefixes plus the flows of that side that none of them contains.
+// destinations returns the prefixes, plus those flows on that side which no prefix contains.
 func (c *Config) destinations(prefixes []netip.Prefix, side func(netip.Addr) bool) []netip.Prefix {
 	out := slices.Clone(prefixes)
 	for _, f := range c.Flows {

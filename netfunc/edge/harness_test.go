@@ -39,12 +39,12 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	// The tests mostly wait, in separate namespaces, so more of them can run in parallel.
+	// The tests run in separate namespaces and use little CPU time, so more can run in parallel.
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
 		_ = f.Value.Set(strconv.Itoa(min(6, 2+runtime.GOMAXPROCS(0)))) // the verifier needs CPU time
 	}
-	// A proxy in the environment must not be used: calls through this one fail.
+	// A proxy in the environment must not be used. Calls through this one fail.
 	for _, name := range []string{"HTTP_PROXY", "http_proxy", "ALL_PROXY"} {
 		if err := os.Setenv(name, "http://127.0.0.1:1"); err != nil {
 			panic(err)
@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 	}, append(buildFlags, ".", "../controller")...)
 }
 
-// needRoot skips tests that need what only root has.
+// needRoot skips a test unless it runs as root.
 func needRoot(t *testing.T) {
 	t.Helper()
 	if err := privileged(); err != nil {
@@ -66,7 +66,7 @@ func needRoot(t *testing.T) {
 	}
 }
 
-// patience only guards against a hang.
+// patience only guards against hangs.
 const patience = 2 * time.Minute
 
 const (
@@ -78,7 +78,7 @@ const (
 // pins numbers the pin directories.
 var pins atomic.Int32
 
-// site is two hosts behind two edges that three paths join:
+// site has two hosts behind two edges, which are connected by three paths:
 //
 //	relay — near ═ wan1 to wan3 ═ far — viewer
 type site struct {
@@ -122,7 +122,7 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// path joins the edges by path i.
+// path connects the edges by path i.
 func (s *site) path(i int) {
 	name := fmt.Sprintf("wan%d", i)
 	s.cable(s.near, name, fmt.Sprintf("10.1.%d.1", i), s.far, name, fmt.Sprintf("10.1.%d.2", i))
@@ -187,7 +187,7 @@ type edge struct {
 	process *programtest.Process
 }
 
-// edge writes a configuration with the site's paths, its own pin directory and socket, and text.
+// edge writes a configuration that consists of the site's paths, a pin directory, a socket and text.
 func (s *site) edge(n *namespace.Namespace, name, text string) *edge {
 	s.t.Helper()
 	dir := s.t.TempDir()
@@ -219,7 +219,7 @@ func (s *site) edge(n *namespace.Namespace, name, text string) *edge {
 	return e
 }
 
-// command runs an edge command to its end.
+// command runs an edge command and waits until it exits.
 func (e *edge) command(args ...string) (string, error) {
 	var out bytes.Buffer
 	err := e.ns.Do(func() error {
@@ -259,8 +259,8 @@ func (e *edge) status() *Status {
 	return s
 }
 
-// until waits for a status that ok accepts. It asks the running edge directly: starting the command
-// each time would take CPU time from the edges.
+// until waits for a status that ok accepts. It asks the running edge directly, since starting the
+// command each time would take CPU time from the edges.
 func (e *edge) until(what string, ok func(*Status) bool) *Status {
 	e.t.Helper()
 	for limit := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
@@ -312,13 +312,13 @@ type traffic struct {
 	strange  int
 }
 
-// traffic starts sending packets from the relay to the viewer, rate per second.
+// traffic starts sending packets from the relay to the viewer at rate packets per second.
 func (s *site) traffic(rate int) *traffic {
 	s.t.Helper()
 	return s.stream(rate, s.relay, s.viewer, viewerAddress)
 }
 
-// stream starts sending packets to a host's address, rate per second.
+// stream starts sending packets to a host's address at rate packets per second.
 func (s *site) stream(rate int, from, to *namespace.Namespace, address string) *traffic {
 	s.t.Helper()
 	f := &traffic{s: s, stopping: make(chan struct{}), seen: make([]uint8, 1<<20)}
@@ -408,8 +408,8 @@ func (f *traffic) end() {
 	}
 	close(f.stopping)
 	f.sending.Wait()
-	// Wait until no more packets arrive, longer if some are missing. Counting iterations rather
-	// than time makes a stalled machine wait longer.
+	// Wait until packets have stopped arriving, longer if some are missing. Counting iterations
+	// instead of time waits longer on a stalled machine.
 	for looks, before := 0, int64(0); looks < 20 || before < int64(f.sent.Load()) && looks < 100; looks++ {
 		time.Sleep(5 * time.Millisecond)
 		if came := f.came.Load(); came != before {
@@ -448,7 +448,7 @@ func (f *traffic) exact() (sent int) {
 
 var viewerAddr = netip.MustParseAddr(viewerAddress)
 
-// stranger returns a neighbour entry of the near edge for an address without a host.
+// stranger returns a neighbour entry at the near edge for an address without a host.
 func stranger(s *site, device, address string) *netlink.Neigh {
 	return &netlink.Neigh{
 		LinkIndex: s.link(s.near, device).Attrs().Index, IP: net.ParseIP(address).To4(),

@@ -23,8 +23,8 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// askTimeout bounds the response of a running edge, which takes milliseconds unless it lacks CPU
-// time.
+// askTimeout limits the wait for a running edge's response, which takes milliseconds unless the edge
+// lacks CPU time.
 const askTimeout = 10 * time.Second
 
 func statusCommand(cfg *Config) *cobra.Command {
@@ -78,7 +78,7 @@ func named(cmd *cobra.Command) bool {
 	return cmd.Flags().Changed(config.Flag) || slices.ContainsFunc(identity, cmd.Flags().Changed)
 }
 
-// here lists the edges of this machine in the default directories.
+// here lists this machine's edges in the default directories.
 func here(cfg Config) ([]Config, error) {
 	found := map[string]bool{}
 	pins, err := filepath.Glob(filepath.Join(pinRoot, "*"))
@@ -93,7 +93,7 @@ func here(cfg Config) ([]Config, error) {
 		return nil, err
 	}
 	for _, p := range sockets {
-		if conn, err := net.Dial("unix", p); err == nil { // otherwise a killed edge left the socket
+		if conn, err := net.Dial("unix", p); err == nil { // otherwise the socket was left by a killed edge
 			_ = conn.Close()
 			found[strings.TrimSuffix(filepath.Base(p), ".sock")] = true
 		}
@@ -123,10 +123,10 @@ func (c *Config) look(ctx context.Context) (*Status, error) {
 		return s, nil
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, fmt.Errorf("status: %w: use root or the group of %s", err, c.Socket)
+		return nil, fmt.Errorf("status: %w: run as root or as a member of the group of %s", err, c.Socket)
 	}
 	if errors.Is(err, context.DeadlineExceeded) { // the edge has not stopped
-		return nil, fmt.Errorf("status: edge %s is running but does not answer at %s: try again", c.Name, c.Socket)
+		return nil, fmt.Errorf("status: edge %s is running but does not answer at %s; try again", c.Name, c.Socket)
 	}
 	s, failed := c.left()
 	if errors.Is(failed, fs.ErrNotExist) {
@@ -206,8 +206,9 @@ func (c *Config) left() (*Status, error) {
 	return s, nil
 }
 
-// links completes the paths of a stopped edge. Interfaces without carrier are down; known lists the
-// paths whose state the sender's maps hold, and the state of the others is unknown.
+// links completes the paths of a stopped edge. Paths whose interface is missing, down or without
+// carrier are down. known holds the paths whose state is in the sender's maps; the state of the others
+// is unknown.
 func (s *Status) links(known pathset.Set) {
 	for i := range s.Paths {
 		p := &s.Paths[i]
@@ -230,7 +231,7 @@ func (s *Status) links(known pathset.Set) {
 	}
 }
 
-// addPinnedPaths adds the paths as last set in the sender, and returns them.
+// addPinnedPaths adds the paths that were last set in the sender, and returns them.
 func (s *Status) addPinnedPaths(k *bpf.Sender) (known pathset.Set, err error) {
 	paths, err := k.Paths()
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// TestStatusOfHeldUpEdge: an edge that is running but does not answer is not reported as stopped.
+// TestStatusOfHeldUpEdge checks that an edge that is running but does not answer is not reported as
+// stopped.
 func TestStatusOfHeldUpEdge(t *testing.T) {
 	dir := t.TempDir()
 	c := Config{Name: "far", Socket: filepath.Join(dir, "edge.sock"), Pin: filepath.Join(dir, "pin")}

@@ -32,7 +32,8 @@ type kernel struct {
 	towards  string            // interface towards the controller; "" if unknown
 }
 
-// device distinguishes interfaces of the same name, and detects a new Ethernet address.
+// device identifies an interface. It differs if the interface was created again or has a new Ethernet
+// address.
 type device struct {
 	index   int
 	address string
@@ -41,7 +42,7 @@ type device struct {
 // needs returns the interfaces that need programs.
 func (k *kernel) needs() (attach []bpf.Attach, receive []string) {
 	add := func(name string, d bpf.Direction) {
-		// A program that duplicates at ingress handles signalling packets as well.
+		// A program that duplicates at ingress also handles signalling packets.
 		if a := (bpf.Attach{Interface: name, Direction: d}); !slices.Contains(attach, a) {
 			attach = append(attach, a)
 		}
@@ -63,8 +64,8 @@ func (k *kernel) needs() (attach []bpf.Attach, receive []string) {
 	return attach, receive
 }
 
-// signalling returns the interfaces that receive signalling packets, except those whose packets are
-// duplicated: the configured ones, or the one towards the controller.
+// signalling returns the configured interfaces for signalling packets or, by default, the interface
+// towards the controller unless a program that duplicates at ingress handles its packets.
 func (k *kernel) signalling() []string {
 	if len(k.cfg.Signal.Interfaces) > 0 {
 		return k.cfg.Signal.Interfaces
@@ -89,8 +90,8 @@ func (k *kernel) setTowards(name string) {
 	}
 }
 
-// present returns those interfaces of needs that exist, and their identities. A missing path
-// interface means that the path is down; the others keep working.
+// present returns the interfaces from needs that exist, and their identities. If the interface of a
+// path is missing, that path is down and the others keep working. Other interfaces must exist.
 func (k *kernel) present() (attach []bpf.Attach, receive []string, devices map[string]device, err error) {
 	allAttach, allReceive := k.needs()
 	devices = map[string]device{}
@@ -153,7 +154,8 @@ func (k *kernel) setting(name string) string {
 	return "controller.url" // the interface towards the controller
 }
 
-// located prefixes an error with its configuration section; errors about pins name their setting.
+// located prefixes an error with its configuration section. Errors about pins already name their
+// setting.
 func located(section string, err error) error {
 	if errors.Is(err, bpf.ErrPin) {
 		return err
@@ -161,7 +163,7 @@ func located(section string, err error) error {
 	return fmt.Errorf("%s: %w", section, err)
 }
 
-// open attaches the programs, or takes over attached ones.
+// open attaches the programs, or takes over programs that are attached.
 func (k *kernel) open() error {
 	attach, receive, devices, err := k.present()
 	if err != nil {
@@ -169,7 +171,7 @@ func (k *kernel) open() error {
 	}
 	var sender *bpf.Sender
 	var receiver *bpf.Receiver
-	// The receiver comes first: never duplicate without elimination.
+	// The receiver comes first, since packets must never be duplicated without elimination.
 	if len(receive) > 0 {
 		receiver, err = bpf.OpenReceiver(bpf.ReceiverOptions{
 			Pin: k.cfg.Pin, Interfaces: receive, Stale: k.cfg.Receiver.Stale, TableSize: k.cfg.Receiver.TableSize,
@@ -197,7 +199,7 @@ func (k *kernel) open() error {
 	return nil
 }
 
-// signalKey returns this edge's signalling key; nil if none.
+// signalKey returns this edge's signalling key, or nil if it has none.
 func (k *kernel) signalKey() []byte {
 	if k.key == nil {
 		return nil
@@ -233,8 +235,8 @@ func (k *kernel) detach() error {
 	return errors.Join(errs...)
 }
 
-// returned reports whether an existing interface lacks its programs: it was missing, or was created
-// again. A new Ethernet address indicates a new interface.
+// returned reports whether an existing interface lacks its programs because it was missing or was
+// created again. A new Ethernet address indicates a new interface.
 func (k *kernel) returned() bool {
 	_, _, devices, err := k.present()
 	if err != nil {
@@ -250,7 +252,7 @@ func (k *kernel) returned() bool {
 	return false
 }
 
-// look makes watch check the interfaces at once.
+// look makes watch check the interfaces immediately.
 func (k *kernel) look() {
 	select {
 	case k.due <- struct{}{}:
@@ -258,7 +260,7 @@ func (k *kernel) look() {
 	}
 }
 
-// watch attaches programs to interfaces that appear, until ctx ends; it calls opened each time.
+// watch attaches programs to interfaces that appear until ctx is done. It calls opened each time.
 func (k *kernel) watch(ctx context.Context, opened func()) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -274,10 +276,10 @@ func (k *kernel) watch(ctx context.Context, opened func()) {
 		}
 		k.close()
 		if err := k.open(); err != nil {
-			k.log.Warn("cannot attach to an added interface: trying again", "err", err)
+			k.log.Warn("cannot attach to an added interface, retrying", "err", err)
 			continue
 		}
-		k.log.Info("programs attached to an added interface")
+		k.log.Info("attached programs to an added interface")
 		opened()
 	}
 }
@@ -312,7 +314,7 @@ func (k *kernel) setPath(p bpf.Path) {
 	}
 }
 
-// follow calls read repeatedly with the handle that now returns, until ctx ends. The handle may be
+// follow calls read repeatedly with the handle that now returns, until ctx is done. The handle may be
 // closed and reopened in between.
 func follow[H comparable](ctx context.Context, now func() H, read func(H) error) {
 	var none H

@@ -16,7 +16,7 @@ import (
 // ends.
 type lock struct{ file *os.File }
 
-// claim locks an edge with a file next to its socket that holds the process ID.
+// claim locks an edge. The lock is a file next to the edge's socket that holds the process ID.
 func claim(cfg Config) (*lock, error) {
 	if err := os.MkdirAll(filepath.Dir(cfg.Socket), 0o755); err != nil {
 		return nil, fmt.Errorf("socket: %w", err)

@@ -1,9 +1,9 @@
 //go:build linux
 
-// Command edge is one end of an edge pair: it duplicates packets over several paths, eliminates
-// duplicates, or both: Qian et al., "Enabling eBPF-based packet duplication for robust volumetric
-// video streaming". Kernel programs do the forwarding; this program sets them up, measures the
-// paths, finds dispensable paths with Algorithm 1, and reports to the controller.
+// Command edge is one end of an edge pair. It duplicates packets over several paths, eliminates
+// duplicates, or both, as described by Qian et al., "Enabling eBPF-based packet duplication for robust
+// volumetric video streaming". Kernel programs do the forwarding; this program sets them up, measures
+// the paths, finds dispensable paths with Algorithm 1, and reports to the controller.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 
 func main() { service.Main("edge", defaultConfig, command) }
 
-// command returns the edge's command line; cfg holds the defaults and receives the values.
+// command returns the edge's command line. cfg holds the defaults and receives the values.
 func command(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "edge",

@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// ended runs an edge that must end by itself, and returns its output.
+// ended runs an edge that must exit by itself, and returns its output.
 func (e *edge) ended(args ...string) string {
 	e.t.Helper()
 	out, err := e.command(append([]string{"run"}, args...)...)
@@ -104,7 +104,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestUnprivileged: without root each command names the missing capabilities.
+// TestUnprivileged checks that, without root, each command names the missing capabilities.
 func TestUnprivileged(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Log("not root: run as it is")
@@ -132,7 +132,7 @@ func TestUnprivileged(t *testing.T) {
 	}
 }
 
-// TestStatusWithoutRoot: a user who cannot see the edges is told so.
+// TestStatusWithoutRoot checks the message for a user who cannot see the edges.
 func TestStatusWithoutRoot(t *testing.T) {
 	c := exec.Command(edgeBinary, "status")
 	if os.Getuid() == 0 {
@@ -143,7 +143,7 @@ func TestStatusWithoutRoot(t *testing.T) {
 	}
 }
 
-// TestTwice: a running edge can be neither started again nor detached.
+// TestTwice checks that a running edge can be neither started again nor detached.
 func TestTwice(t *testing.T) {
 	s := newSite(t)
 	e := s.edge(s.near, "near", staticSender)

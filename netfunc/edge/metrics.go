@@ -16,7 +16,8 @@ func newMetrics(d *daemon) *service.Metrics {
 	m := service.NewMetrics("holocast_edge_")
 	var (
 		failed = m.Gauge("status_failed", "1 if the kernel's counters could not be read.")
-		paths  = m.Gauge("flow_paths", "Paths in the destination's set.", "destination", "side")
+		paths  = m.Gauge("flow_paths", "Paths in the destination's path set, by side (sender or receiver).",
+			"destination", "side")
 	)
 	all := []putStatus{pathMetrics(m), senderMetrics(m, paths), receiverMetrics(m, paths), controllerMetrics(m)}
 	m.Read(func(put service.Put) {
@@ -37,18 +38,18 @@ func pathMetrics(m *service.Metrics) putStatus {
 		up  = m.Gauge("path_up", "1 while the path can carry packets.", "path")
 		rtt = m.Gauge("path_rtt_seconds", "Mean round-trip time of probes in the last two seconds.",
 			"path")
-		loss       = m.Gauge("path_probe_loss", "Fraction of the newest 128 probes without answer.", "path")
+		loss       = m.Gauge("path_probe_loss", "Fraction of the newest 128 probes that were not answered.", "path")
 		sent       = m.Counter("path_sent_packets_total", "Packets sent on the path.", "path")
 		sentBytes  = m.Counter("path_sent_bytes_total", "Bytes of IP packets sent on the path.", "path")
 		sendErrors = m.Counter("path_send_errors_total",
-			"Replicas not sent: rejected by the kernel, or longer than the MTU.", "path", "reason")
+			"Replicas not sent because the kernel failed or they exceed the MTU, by reason.", "path", "reason")
 		first = m.Counter("path_first_packets_total", "First replicas received on the path.", "path")
 		late  = m.Counter("path_late_packets_total", "Later replicas received on the path and dropped.",
 			"path")
 		rogue = m.Counter("path_rogue_packets_total",
-			"Replicas received on a path outside their flow's set.", "path")
+			"Replicas received on a path outside their flow's set, or repeated on the same path.", "path")
 		lost = m.Counter("path_lost_packets_total",
-			"Packets that arrived on other paths of their set but not on this one.", "path")
+			"Packets that arrived on other paths of their flow's set but not on this one.", "path")
 		received = m.Counter("path_received_bytes_total", "Bytes of IP packets received on the path.", "path")
 	)
 	return func(put service.Put, s *Status) {
@@ -79,12 +80,12 @@ func pathMetrics(m *service.Metrics) putStatus {
 func senderMetrics(m *service.Metrics, paths service.Metric) putStatus {
 	var (
 		duplicated = m.Counter("duplicated_packets_total", "Packets sent over the paths of their policy.")
-		passed     = m.Counter("passed_packets_total", "Packets passed unchanged despite a policy or flow.",
-			"reason")
+		passed     = m.Counter("passed_packets_total",
+			"Packets passed unchanged although a policy or flow matched, by reason.", "reason")
 		signals = m.Counter("signalling_packets_total", "Signalling packets received, by result.", "result")
 		uplink  = m.Counter("uplink_packets_total", "Viewer packets matched by the uplink monitor.")
 		dropped = m.Counter("events_dropped_total",
-			"Signals and uplink packets lost because the program read too slowly.")
+			"Signals and uplink packets dropped because user space read too slowly.")
 	)
 	return func(put service.Put, s *Status) {
 		if k := s.Sender; k != nil {
@@ -116,16 +117,16 @@ func receiverMetrics(m *service.Metrics, paths service.Metric) putStatus {
 		unknown = m.Counter("unknown_packets_total",
 			"Packets that carry a path's codepoint but match no flow.")
 		misaddressed = m.Counter("misaddressed_packets_total",
-			"Replicas with a wrong destination Ethernet address: the sender's next hop is wrong.")
+			"Replicas with a wrong destination Ethernet address, from a sender with a wrong next hop.")
 		truncated = m.Counter("truncated_packets_total",
 			"Packets with truncated headers, passed by the receiver.")
 		races = m.Counter("table_races_total",
 			"Packets passed because CPUs raced for a slot of the replica table.")
 		evicted = m.Counter("table_evicted_total",
 			"Packets evicted from the replica table before they were stale.")
-		arrivals = m.Counter("arrivals_dropped_total", "Arrivals lost because the program read too slowly.")
+		arrivals = m.Counter("arrivals_dropped_total", "Arrivals dropped because user space read too slowly.")
 		alarms   = m.Counter("latent_alarms_total",
-			"Latent errors detected: a path loses packets that others deliver.", "destination")
+			"Latent errors detected, where a path loses packets that others deliver.", "destination")
 		decisions = m.Counter("eliminations_total", "Decisions to remove paths.", "destination")
 		reward    = m.Gauge("path_reward", "Cumulative reward of the path over the window.", "path",
 			"destination")

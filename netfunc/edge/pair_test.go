@@ -75,8 +75,8 @@ func TestPair(t *testing.T) {
 	}
 }
 
-// TestKilled: an edge killed and restarted during traffic loses and doubles no packet, and its
-// counters continue.
+// TestKilled checks that an edge killed and restarted during traffic neither loses nor duplicates a
+// packet, and that its counters continue.
 func TestKilled(t *testing.T) {
 	s := newSite(t)
 	near, far := s.pair()
@@ -102,8 +102,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestBothDead: with both processes dead the kernel programs keep working, status reports them, and
-// detach ends them.
+// TestBothDead checks that the kernel programs keep working when both processes are dead, that status
+// reports them, and that detach ends them.
 func TestBothDead(t *testing.T) {
 	s := newSite(t)
 	near, far := s.pair()
@@ -210,7 +210,7 @@ func (e *edge) clean() {
 	}
 }
 
-// TestLeave: SIGTERM stops duplication without losing a packet, and leaves nothing behind.
+// TestLeave checks that SIGTERM stops duplication without losing a packet, and leaves nothing behind.
 func TestLeave(t *testing.T) {
 	for name, text := range map[string]string{
 		"TCX":    "",
@@ -242,8 +242,8 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// TestReceiverStopsFirst: a receiver whose sender keeps duplicating keeps its programs, and reports
-// that.
+// TestReceiverStopsFirst checks that a receiver whose sender keeps duplicating leaves its programs
+// attached and says so.
 func TestReceiverStopsFirst(t *testing.T) {
 	s := newSite(t)
 	near, far := s.edge(s.near, "near", staticSender), s.edge(s.far, "far", staticReceiver)
@@ -251,7 +251,7 @@ func TestReceiverStopsFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Long enough that a stall of the traffic does not look like a sender that stopped.
+	// This is long enough that a stall of the traffic does not look like a stopped sender.
 	b = bytes.Replace(b, []byte("drain: 100ms"), []byte("drain: 1500ms"), 1)
 	if err := os.WriteFile(far.config, b, 0o600); err != nil {
 		t.Fatal(err)
@@ -278,7 +278,7 @@ func TestReceiverStopsFirst(t *testing.T) {
 	f.exact()
 }
 
-// TestKeep: with onExit keep the kernel programs stay, and the next run takes them over.
+// TestKeep checks that with onExit: keep the kernel programs stay, and the next run takes them over.
 func TestKeep(t *testing.T) {
 	s := newSite(t)
 	near, far := s.pair()
@@ -297,8 +297,8 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestPathFails: when a path loses its carrier, or its device disappears and returns, no packet is
-// lost and the path is used again.
+// TestPathFails checks that when a path loses its carrier, or its device disappears and returns, no
+// packet is lost and the path is used again.
 func TestPathFails(t *testing.T) {
 	s := newSite(t)
 	near, far := s.pair()
@@ -342,14 +342,14 @@ func TestPathFails(t *testing.T) {
 		return p.First+p.Late > arrived.First+arrived.Late+100
 	})
 	_, lost, doubled := f.counts()
-	// Until the receiver has attached to the new device, replicas on it pass: the sender may attach
-	// up to a second earlier.
+	// Until the receiver has attached to the new device, up to a second after the sender, replicas on
+	// it pass.
 	if lost > 0 {
 		t.Errorf("%d packets lost, %d doubled", lost, doubled)
 	}
 }
 
-// TestDefaultPathFails: the path of plain routing may fail too.
+// TestDefaultPathFails lets the path of plain routing fail.
 func TestDefaultPathFails(t *testing.T) {
 	s := newSite(t)
 	near, _ := s.pair()
@@ -367,8 +367,8 @@ func TestDefaultPathFails(t *testing.T) {
 	f.exact()
 }
 
-// TestSilentPath: a path with carrier that delivers nothing is excluded; a flow without another
-// path takes the plain route.
+// TestSilentPath checks that a path that has a carrier but delivers nothing is excluded, and that a
+// flow without another path takes the plain route.
 func TestSilentPath(t *testing.T) {
 	s := newSite(t)
 	near := s.edge(s.near, "near", strings.Replace(staticSender, "[1, 2, 3]", "[2]", 1))
@@ -380,7 +380,7 @@ func TestSilentPath(t *testing.T) {
 	f.pass(100)
 	f.exact()
 
-	// The other edge's answers go to an Ethernet address without a host.
+	// The other edge's answers are sent to an Ethernet address without a host.
 	wrong := &netlink.Neigh{
 		LinkIndex: s.link(s.far, "wan2").Attrs().Index, IP: net.IPv4(10, 1, 2, 1).To4(),
 		HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9}, State: netlink.NUD_PERMANENT,
@@ -404,7 +404,7 @@ func TestSilentPath(t *testing.T) {
 	}
 	near.until("heard again", allUp)
 
-	// A dead peer answers on no path, which says nothing about the paths.
+	// A dead peer answers on no path. That says nothing about the paths.
 	far.process.Kill()
 	time.Sleep(500 * time.Millisecond)
 	if st := near.status(); !st.Paths[0].Up || !st.Paths[1].Up || !st.Paths[2].Up {
@@ -412,7 +412,8 @@ func TestSilentPath(t *testing.T) {
 	}
 }
 
-// TestWrongNextHop: replicas to a wrong Ethernet address are lost without affecting the others.
+// TestWrongNextHop checks that replicas to a wrong Ethernet address are lost without affecting other
+// replicas.
 func TestWrongNextHop(t *testing.T) {
 	s := newSite(t)
 	near, far := s.pair()
@@ -425,7 +426,7 @@ func TestWrongNextHop(t *testing.T) {
 	f.exact()
 }
 
-// TestOwnHost: an edge on the host whose packets it duplicates.
+// TestOwnHost runs an edge on the host whose packets it duplicates.
 func TestOwnHost(t *testing.T) {
 	s := newSite(t)
 	near := s.edge(s.near, "near", strings.Replace(staticSender, "[{interface: lan0}]",
@@ -455,7 +456,7 @@ func TestOwnHost(t *testing.T) {
 	}
 }
 
-// TestBothDirections: two edges that both send and receive.
+// TestBothDirections runs two edges that both send and receive.
 func TestBothDirections(t *testing.T) {
 	s := newSite(t)
 	text := func(towards, behind string) string {
@@ -494,8 +495,8 @@ func TestBothDirections(t *testing.T) {
 	}
 }
 
-// hup replaces parts of the configuration (pairs of old and new text), sends SIGHUP, and waits for
-// another log line that contains says.
+// hup replaces parts of the configuration (pairs of old and new text), sends SIGHUP, and waits for a
+// new log line that contains the text in says.
 func (e *edge) hup(says string, parts ...string) {
 	e.t.Helper()
 	e.rewrite(parts...)
@@ -504,7 +505,7 @@ func (e *edge) hup(says string, parts ...string) {
 	eventually(e.t, says+" in the log", func() bool { return strings.Count(e.process.Stderr.String(), says) > before })
 }
 
-// rewrite replaces parts of the configuration: pairs of old and new text.
+// rewrite replaces parts of the configuration, given as pairs of old and new text.
 func (e *edge) rewrite(parts ...string) {
 	e.t.Helper()
 	b, err := os.ReadFile(e.config)
@@ -523,7 +524,7 @@ func (e *edge) rewrite(parts ...string) {
 	}
 }
 
-// SIGHUP applies another configuration without losing a packet; an invalid one changes nothing.
+// SIGHUP applies another configuration without losing a packet. An invalid one changes nothing.
 func TestReload(t *testing.T) {
 	s := newSite(t)
 	near, far := s.pair()
@@ -543,8 +544,8 @@ func TestReload(t *testing.T) {
 	f.exact()
 }
 
-// TestFirewall: replicas cloned at ingress bypass the sender's forwarding and firewall; those
-// cloned at egress have passed them.
+// TestFirewall checks that replicas cloned at ingress bypass the sender's forwarding and firewall, and
+// that replicas cloned at egress have passed them.
 func TestFirewall(t *testing.T) {
 	for name, c := range map[string]struct {
 		attach string
@@ -585,8 +586,8 @@ func TestFirewall(t *testing.T) {
 	}
 }
 
-// TestReloadPaths: paths are added to and removed from running edges (added at the receiver first,
-// removed at the sender first) without losing or doubling a packet.
+// TestReloadPaths adds paths to running edges (at the receiver first) and removes them (at the sender
+// first) without losing or duplicating a packet.
 func TestReloadPaths(t *testing.T) {
 	s := newSite(t)
 	near, far := s.edge(s.near, "near", staticSender), s.edge(s.far, "far", staticReceiver)
@@ -601,7 +602,7 @@ func TestReloadPaths(t *testing.T) {
 		e.rewrite(line(e, 3), "", "paths: [1, 2, 3]", "paths: [1, 2]")
 		e.start()
 	}
-	// reached waits until an edge has exactly these paths, each answered by the other edge.
+	// reached waits until an edge has exactly these paths and the other edge answers on each.
 	reached := func(e *edge, paths ...int) {
 		t.Helper()
 		e.until(fmt.Sprint("paths ", paths), func(s *Status) bool {

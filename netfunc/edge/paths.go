@@ -37,15 +37,15 @@ type monitoredPath struct {
 	Path
 	prober *probe.Prober // nil without a peer address
 	hop    neighbour.State
-	silent bool   // the peer answers on other paths only
-	after  uint64 // count of answers that ends the silence
+	silent bool   // the peer answers only on other paths
+	after  uint64 // number of answers at which the silence ends
 
-	// The controller knows these from the last report.
+	// Known to the controller from the last report.
 	told     time.Duration // excess
 	toldMute bool
 }
 
-// worse is the growth of a path's excess that is reported at once.
+// worse is the growth of a path's excess that is reported immediately.
 const worse = 5 * time.Millisecond
 
 func newPathMonitor(cfg *Config, key []byte, log *slog.Logger) *pathMonitor {
@@ -64,7 +64,7 @@ func newPathMonitor(cfg *Config, key []byte, log *slog.Logger) *pathMonitor {
 	return w
 }
 
-// run follows the paths until ctx ends.
+// run follows the paths until ctx is done.
 func (w *pathMonitor) run(ctx context.Context, every time.Duration) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -98,7 +98,7 @@ func (w *pathMonitor) run(ctx context.Context, every time.Duration) error {
 	return table.Run(ctx)
 }
 
-// up reports whether the path can carry packets, and if not the reason.
+// up reports whether the path can carry packets, and why if it cannot.
 func (one *monitoredPath) up() (bool, string) {
 	switch {
 	case !one.hop.Up:
@@ -160,7 +160,7 @@ func (w *pathMonitor) probes() map[int]probe.Stats {
 }
 
 // listen takes down paths on which the peer is silent while it answers on others. If it answers on
-// none, the paths stay up: packets may still arrive while the peer's program is stopped.
+// none, the paths stay up, since packets can arrive even while the peer's program is stopped.
 func (w *pathMonitor) listen(now time.Time, stats map[int]probe.Stats) {
 	answers := false
 	for _, s := range stats {
@@ -201,7 +201,7 @@ func (w *pathMonitor) hurry(one *monitoredPath, s probe.Stats) {
 	}
 }
 
-// by returns the path that uses an interface, 0 if none.
+// by returns the path that uses an interface, or 0 if none does.
 func (w *pathMonitor) by(link int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -218,7 +218,7 @@ func (w *pathMonitor) again() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, one := range w.all {
-		if one.hop.Interface != 0 { // otherwise the pinned state is newer
+		if one.hop.Interface != 0 { // if it is not known yet, the pinned state is newer
 			w.set(one.path())
 		}
 	}
@@ -243,15 +243,15 @@ func (w *pathMonitor) report() []api.Path {
 	return out
 }
 
-// mute reports whether three probes in a row lack an answer that is due.
+// mute reports whether three probes in a row have had no answer although it was due.
 func (one *monitoredPath) mute(s probe.Stats) bool {
 	return s.Answered > 0 && s.Silent > s.RTT+3*one.prober.Every
 }
 
-// tell notes the path state in a report to the controller.
+// tell records the path's state as reported to the controller.
 func (one *monitoredPath) tell(s probe.Stats) { one.told, one.toldMute = excess(s), one.mute(s) }
 
-// excess is a path's recent round trip above its minimum.
+// excess returns the excess of a path's recent round-trip time over its minimum.
 func excess(s probe.Stats) time.Duration {
 	if s.RecentRTT == 0 {
 		return 0
@@ -259,8 +259,8 @@ func excess(s probe.Stats) time.Duration {
 	return s.RecentRTT - s.MinRTT
 }
 
-// urgent reports whether a path is worse than the controller knows. A report lets the controller's
-// trigger react at once.
+// urgent reports whether a path is worse than the controller knows. A report then lets the
+// controller's trigger react immediately.
 func (one *monitoredPath) urgent(s probe.Stats) bool {
 	return one.mute(s) && !one.toldMute || excess(s) > one.told+worse
 }

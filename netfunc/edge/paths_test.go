@@ -14,7 +14,7 @@ import (
 	"holocast/netfunc/edge/probe"
 )
 
-// newTestWays returns a monitor whose devices and next hops are all up.
+// newTestWays returns a path monitor whose devices and next hops are all up.
 func newTestWays(t *testing.T) (w *pathMonitor, sets map[int]bool) {
 	t.Helper()
 	cfg := defaultConfig()
@@ -97,7 +97,7 @@ func TestListen(t *testing.T) {
 	up("and on all again", true, true, true)
 }
 
-// A path that gets worse is reported at once, and again only when it is worse still.
+// A path that gets worse is reported immediately, and again only when it is even worse.
 func TestUrgentReports(t *testing.T) {
 	w, _ := newTestWays(t)
 	var reports int

@@ -16,7 +16,7 @@ func privileged() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var have [2]unix.CapUserData
 	if err := unix.Capget(&header, &have[0]); err != nil {
-		return fmt.Errorf("read the capabilities: %w", err)
+		return fmt.Errorf("read capabilities: %w", err)
 	}
 	may := func(bit int) bool { return have[bit/32].Effective&(1<<(bit%32)) != 0 }
 	var missing []string

@@ -22,12 +22,12 @@ import (
 )
 
 const (
-	// advance is the interval at which the algorithm's clock advances without packets.
+	// advance is the interval at which the algorithm's clock advances if there are no packets.
 	advance = 20 * time.Millisecond
 	// behind is the maximum age of unread arrivals.
 	behind = 50 * time.Millisecond
-	// forget is the quiet time after which an unwanted flow is removed from the kernel. Replicas
-	// arriving later would pass several times.
+	// forget is the time without packets after which an unwanted flow is removed from the kernel.
+	// Replicas that arrive later would all pass.
 	forget = time.Minute
 )
 
@@ -49,7 +49,7 @@ type flow struct {
 	paths       pathset.Set // in use at the sender, or about to be
 	generation  uint64
 	state       api.State // "" without a controller
-	wanted      bool      // by the configuration or the controller
+	wanted      bool      // listed in the configuration or wanted by the controller
 
 	set     bool        // installed in the kernel
 	inside  pathset.Set // as installed in the kernel
@@ -65,8 +65,8 @@ type flow struct {
 	lastAt    time.Time
 }
 
-// settle updates the kernel to the configuration. Flows of an earlier run are kept as long as a
-// controller may want them.
+// settle makes the kernel's flows match the configuration. Flows of an earlier run are kept as long
+// as a controller may want them.
 func (r *receiving) settle() error {
 	if !r.cfg.Role.Receives() {
 		return nil
@@ -139,8 +139,8 @@ func (r *receiving) flow(destination netip.Addr) (*flow, error) {
 	return f, nil
 }
 
-// seen prepares the kernel for replicas to a viewer that sent a packet: once the controller starts
-// duplication, replicas may arrive before its update.
+// seen prepares the kernel for replicas to a viewer that sent a packet, since replicas may arrive
+// before the controller's update when it starts duplication.
 func (r *receiving) seen(viewer netip.Addr) {
 	if !r.cfg.Role.Receives() || !contain(r.cfg.Receiver.Behind, viewer) {
 		return
@@ -163,9 +163,9 @@ func (r *receiving) seen(viewer netip.Addr) {
 	}
 }
 
-// install writes a flow to the kernel: added paths at once, removed ones only after packets in
-// flight have arrived, which would otherwise count as rogue. Without duplication the kernel accepts
-// all paths.
+// install writes a flow to the kernel. It adds paths immediately, but removes paths only after the
+// packets in flight on them have arrived, which would otherwise count as rogue. Without duplication
+// the kernel accepts all paths.
 func (r *receiving) install(f *flow, now time.Time) error {
 	bits := f.paths
 	idle := bits == 0 && r.reporter != nil
@@ -278,7 +278,7 @@ func (r *receiving) follow(in api.Flow, snapshot bool) error {
 	return r.install(f, time.Now())
 }
 
-// arrivals feeds the algorithm until ctx ends.
+// arrivals feeds the algorithm until ctx is done.
 func (r *receiving) arrivals(ctx context.Context) {
 	buf := make([]bpf.Arrival, 4096)
 	follow(ctx, r.kernel.currentReceiver, func(k *bpf.Receiver) error {
@@ -336,8 +336,8 @@ func (r *receiving) decided(f *flow, d elimination.Decision) {
 	f.decisions++
 	f.last, f.lastAt = &e, time.Now()
 	if f.state == "" || r.reporter == nil {
-		// Without a controller the configured set stays.
-		r.log.Debug("elimination without a controller", "destination", f.destination, "removed", e.Removed, "reason",
+		// Without a controller the configured set remains.
+		r.log.Debug("ignored elimination, no controller", "destination", f.destination, "removed", e.Removed, "reason",
 			e.Reason)
 		f.generation++
 		f.algorithm.SetPaths(f.generation, f.paths, bpf.Now())
@@ -363,7 +363,7 @@ func reason(d elimination.Decision) string {
 	return fmt.Sprintf("%s in a window of %d packets", strings.Join(parts, " and "), d.Window)
 }
 
-// tend does due work: it removes paths from the kernel, forgets flows and raises alarms.
+// tend removes paths from the kernel when they are due, forgets flows and raises alarms.
 func (r *receiving) tend(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// newReceiving returns a receiver without a kernel.
+// newReceiving returns a receiver without kernel programs.
 func newReceiving(t *testing.T, text string, controlled bool) *receiving {
 	t.Helper()
 	cfg, err := load(t, "name: far\nrole: receiver\npaths:\n  - {index: 1, interface: wan1, peer: 10.1.1.1}\n"+
@@ -33,15 +33,15 @@ func newReceiving(t *testing.T, text string, controlled bool) *receiving {
 	return r
 }
 
-// TestMaxFlows: the controller's limit equals the kernel's.
+// TestMaxFlows checks that the controller's limit equals the kernel program's.
 func TestMaxFlows(t *testing.T) {
 	if api.MaxFlows != bpf.MaxFlows {
 		t.Errorf("the kernel holds %d flows, the controller may have %d", bpf.MaxFlows, api.MaxFlows)
 	}
 }
 
-// TestInstall: the kernel learns of added paths at once, and of removed ones when no packets are in
-// flight on them.
+// TestInstall checks that the kernel learns of added paths immediately, and of removed paths when no
+// packets are in flight on them.
 func TestInstall(t *testing.T) {
 	r := newReceiving(t, "receiver: {behind: [10.9.0.0/24]}\ndrain: 100ms", true)
 	f, err := r.flow(viewerAddr)
@@ -65,7 +65,7 @@ func TestInstall(t *testing.T) {
 		{250, pathset.Of(1, 2, 3), pathset.Of(1, 2, 3)},
 		{260, pathset.Of(3), pathset.Of(1, 2, 3)},
 		{360, pathset.Of(3), pathset.Of(3)},
-		{370, 0, pathset.Of(3)}, // duplication over: packets in flight must not count as lost
+		{370, 0, pathset.Of(3)}, // duplication is over, and packets in flight must not count as lost
 		{469, 0, pathset.Of(3)},
 		{470, 0, pathset.Of(1, 2, 3)},
 	} {
@@ -131,7 +131,7 @@ func TestUpdates(t *testing.T) {
 	}
 }
 
-// TestSeen: the kernel is prepared for a viewer that sent a packet.
+// TestSeen checks that the kernel is prepared for a viewer that sent a packet.
 func TestSeen(t *testing.T) {
 	r := newReceiving(t, "receiver: {behind: [10.9.0.0/16]}", true)
 	r.seen(viewerAddr)
@@ -147,7 +147,7 @@ func TestSeen(t *testing.T) {
 	}
 }
 
-// TestUncontrolled: without a controller decisions change nothing.
+// TestUncontrolled checks that decisions change nothing without a controller.
 func TestUncontrolled(t *testing.T) {
 	r := newReceiving(t, "flows: [{destination: 10.9.0.2, paths: [1, 2, 3]}]\nelimination: {window: 10, span: 0s, "+
 		"completeSpan: 0s, slack: 0, guard: 0s}", false)

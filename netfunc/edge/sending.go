@@ -36,7 +36,8 @@ type sending struct {
 	plain map[netip.Addr]struct{} // destinations of flows under plain routing
 }
 
-// update applies the controller's flows. Path sets themselves are signalled to the kernel program.
+// update applies the controller's flows, except for their path sets, which are signalled to the kernel
+// program.
 func (s *sending) update(u api.Update) {
 	if !s.cfg.Role.Sends() {
 		return
@@ -58,8 +59,8 @@ func (s *sending) update(u api.Update) {
 	}
 }
 
-// routes returns the plain routes of flows without a path set; by maps an interface index to its
-// path, 0 if none.
+// routes returns the plain routes of flows without a path set. by maps an interface index to its path,
+// or 0 if it has none.
 func (s *sending) routes(by func(link int) int) (out []api.Route) {
 	s.mu.Lock()
 	plain := slices.Collect(maps.Keys(s.plain))
@@ -88,8 +89,8 @@ func (s *sending) routes(by func(link int) int) (out []api.Route) {
 	return out
 }
 
-// settle updates the policy map to the configuration. Signalled policies stay: they are newer than
-// the file, and override it until the edge is detached.
+// settle makes the policy map match the configuration. Signalled policies are kept, as they are newer
+// than the file, and override it until the edge is detached.
 func (s *sending) settle() error {
 	return s.kernel.withSender(func(k *bpf.Sender) error {
 		if !s.cfg.Role.Sends() {
@@ -122,8 +123,8 @@ func (s *sending) settle() error {
 	})
 }
 
-// static reports whether the configuration has a path set for a destination. If the controller
-// turned it off, the entry stays in the map: otherwise the next start would turn it on.
+// static reports whether the configuration has a path set for a destination. If the controller turned
+// it off, the entry stays in the map. Without it the next start would turn the path set on.
 func (s *sending) static(destination netip.Addr) bool {
 	return slices.ContainsFunc(s.cfg.Flows, func(f Flow) bool {
 		return f.Destination == destination && len(f.Paths) > 0 && s.cfg.outbound(destination)
@@ -189,7 +190,7 @@ func (s *sending) signals(ctx context.Context) {
 			s.reporter.Soon()
 		}
 		if in.Full {
-			s.log.Error("policy map full; raise sender.maxPolicies, then detach and restart", "destination",
+			s.log.Error("policy map is full; raise sender.maxPolicies, then detach and restart", "destination",
 				in.Destination)
 			return nil
 		}

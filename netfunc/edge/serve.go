@@ -15,8 +15,8 @@ import (
 	"holocast/netfunc/bpf"
 )
 
-// listeners answer requests to a running edge: socket serves its status; web also serves metrics
-// and health.
+// listeners answer requests to a running edge. socket serves its status; web also serves metrics and
+// health.
 type listeners struct{ socket, web *service.HTTP }
 
 // listen starts the listeners.

@@ -140,7 +140,7 @@ var receiverSettings = config.Table{
 	},
 }
 
-// controlSettings describe the exchange with the controller.
+// controlSettings describe the communication with the controller.
 var controlSettings = config.Table{
 	{
 		Key: "uplink", Reload: true,

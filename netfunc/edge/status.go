@@ -12,13 +12,13 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// Status is the output of "edge status --json". Counters start when the edge attached; they outlive
-// its process.
+// Status is the output of "edge status --json". Counters start when the edge attaches and outlive its
+// process.
 type Status struct {
 	Name       string            `json:"name"`
 	Role       api.Role          `json:"role,omitempty"`
 	Version    string            `json:"version,omitempty"`
-	Running    bool              `json:"running"` // false: only the kernel programs are left
+	Running    bool              `json:"running"` // false if only the kernel programs are left
 	PID        int               `json:"pid,omitempty"`
 	Started    time.Time         `json:"started,omitzero"`
 	Pin        string            `json:"pin"`
@@ -35,9 +35,10 @@ type PathStatus struct {
 	Interface string `json:"interface"`
 	Peer      string `json:"peer,omitempty"`
 	Up        bool   `json:"up"`
-	// state unknown: the edge is not running, and the kernel program does not use the path
+	// Unknown means that the edge is not running and the kernel programs do not hold the path's
+	// state.
 	Unknown  bool    `json:"unknown,omitempty"`
-	Problem  string  `json:"problem,omitempty"` // reason why it is not up
+	Problem  string  `json:"problem,omitempty"` // why it is not up
 	NextHop  string  `json:"next_hop,omitempty"`
 	Ethernet string  `json:"ethernet,omitempty"` // of the next hop
 	RTT      float64 `json:"rtt_ms,omitempty"`   // of the last two seconds' probes
@@ -93,7 +94,7 @@ type Signals struct {
 type PolicyStatus struct {
 	Destination netip.Addr  `json:"destination"`
 	Paths       pathset.Set `json:"paths"`
-	Signalled   bool        `json:"signalled"` // set by the controller, not the configuration
+	Signalled   bool        `json:"signalled"` // set by the controller rather than the configuration
 	Nonce       uint64      `json:"nonce,string"`
 }
 
@@ -135,7 +136,7 @@ type Algorithm struct {
 	Packets    uint64           `json:"packets"` // seen
 	Window     uint32           `json:"window"`  // packets in it
 	Rewards    []api.Reward     `json:"rewards"` // N_i
-	Latent     pathset.Set      `json:"latent"`  // paths that lose packets others deliver
+	Latent     pathset.Set      `json:"latent"`  // paths that lose packets that others deliver
 	Alarms     uint64           `json:"alarms"`  // latent errors found
 	Decisions  uint64           `json:"decisions"`
 	Last       *api.Elimination `json:"last,omitempty"`

@@ -65,8 +65,8 @@ func (v *viewing) at(every time.Duration) {
 	v.every = every
 }
 
-// TestSystem runs the real controller and edges. Late frames start duplication, elimination ends
-// it, and no packet is lost or doubled whichever process is killed.
+// TestSystem runs the real controller and edges. Late frames start duplication, elimination ends it,
+// and no packet is lost or duplicated whichever process is killed.
 func TestSystem(t *testing.T) {
 	s := newSite(t)
 	dir := t.TempDir()
@@ -129,9 +129,9 @@ func TestSystem(t *testing.T) {
 	far.start()
 	near.until("connected again", func(st *Status) bool { return allUp(st) && st.Controller.Connected })
 	far.until("connected again", func(st *Status) bool { return allUp(st) && st.Controller.Connected })
-	// A controller that lost an edge for a while may have ended duplication, so start it again.
+	// If the controller lost an edge for a while, it may have ended duplication, so start it again.
 	trouble()
-	// All paths are good, so finally one carries the flow.
+	// All paths are good, so eventually one carries the flow.
 	near.until("single path", func(st *Status) bool { return policy(st).Len() == 1 })
 	far.until("armed", func(st *Status) bool { return st.Receiver.Flows[0].Elimination.State == api.Armed })
 	trouble()

@@ -8,8 +8,8 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// BenchmarkObserve measures one arrival with a full Memory of packets: replicas on three paths
-// arrive 0, 10 and 80 ms after the first, and each path loses 2 %.
+// BenchmarkObserve measures one arrival while packets of a full Memory are remembered. Replicas on
+// three paths arrive 0, 10 and 80 ms after the first, and each path loses 2 %.
 func BenchmarkObserve(b *testing.B) {
 	for _, rate := range []int{7500, 100_000} {
 		for _, c := range []struct {

@@ -7,17 +7,17 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// Config configures the algorithm. Start from Default or Printed: only fields documented so may be
-// zero.
+// Config configures the algorithm. Start from Default or Printed, since fields must not be zero unless
+// documented.
 type Config struct {
 	// W is the sliding window's size in packets, or its minimum if Span is set.
 	W int
-	// Alpha is α: a replica is rewarded if it arrives less than this after the first one.
+	// Alpha is α. A replica is rewarded if it arrives less than this after the first one.
 	Alpha time.Duration
-	// Span is the duration of the window for removing paths; 0 = W packets.
+	// Span is the duration of the window for removing paths; 0 means W packets.
 	Span time.Duration
-	// LastSpan is the duration of the window for removing the last path but one, from Span to
-	// CompleteSpan; 0 = twice Span, at most CompleteSpan.
+	// LastSpan is the duration of the window that decides whether to go from two paths to one, from
+	// Span to CompleteSpan. 0 means twice Span, but at most CompleteSpan.
 	LastSpan time.Duration
 	// CompleteSpan is the duration of the window for finding a path that suffices alone, from Span
 	// to 20 times Span. It must be 0 if Span is.
@@ -25,34 +25,35 @@ type Config struct {
 	// Regret is the time after a stop within which a new generation with more paths shows that
 	// stopping was wrong; 0 disables this. CompleteSpan then replaces LastSpan the next time.
 	Regret time.Duration
-	// Slack is a fraction of the window, from 0 to below 1/8. A path is removed if its rewards are
-	// at most Slack, and suffices alone if at most Slack are missing. 0 is as printed.
+	// Slack is a fraction of the window, from 0 to below 1/8. A path is removed if it was rewarded
+	// for at most this fraction, and suffices alone if it was not rewarded for at most this
+	// fraction. 0 is as printed.
 	Slack float64
 
-	// Timeout is the time after the first replica at which a packet is settled with replicas
-	// missing, at least Alpha. A longer Timeout allows for arrivals out of order; it delays
+	// Timeout is the time after the first replica, at least Alpha, at which a packet is settled
+	// even if replicas are missing. A longer Timeout allows for arrivals out of order; it delays
 	// decisions but does not change them.
 	Timeout time.Duration
 	// Memory is the time that a packet is remembered after its first replica. It must exceed the
 	// delay difference between any two paths.
 	Memory time.Duration
-	// Capacity is the maximum number of packets remembered: rate × Memory, rounded up to a power of
-	// two. Each packet takes 72 bytes, allocated on demand.
+	// Capacity is the maximum number of packets remembered, rounded up to a power of two. Set it to
+	// at least the packet rate times Memory. Each packet takes 72 bytes, allocated on demand.
 	Capacity int
-	// Guard is the time after a start in which packets do not count; 0 = none.
+	// Guard is the time after a start during which packets do not count. It may be 0.
 	Guard time.Duration
-	// Silence is the time without arrivals after which the windows restart; 0 = never.
+	// Silence is the time without arrivals after which the windows restart; 0 means never.
 	Silence time.Duration
 
-	// LatentPeriod is the interval of tests for latent errors; 0 = never.
+	// LatentPeriod is the interval of tests for latent errors; 0 disables them.
 	LatentPeriod time.Duration
-	// LatentLoss is the fraction of a path's replicas, 0 to 1, whose loss in one period is a latent
+	// LatentLoss is the fraction (0 to 1) of a path's replicas whose loss in one period is a latent
 	// error.
 	LatentLoss float64
 }
 
 // Printed returns the algorithm as printed in the paper, with the window and tolerance of its
-// evaluation. Packets that lose a replica are nevertheless settled.
+// evaluation. Unlike there, packets that lose a replica are settled.
 func Printed() Config {
 	return Config{
 		W: 100, Alpha: 5 * time.Millisecond,
@@ -78,10 +79,10 @@ func Default() Config {
 const (
 	maxW        = 1 << 20
 	maxCapacity = 1 << 24
-	maxGap      = 2 * time.Second // maximum time between a packet's replicas
+	maxGap      = 2 * time.Second // maximum time between a packet's first and last replica
 )
 
-// check validates a configuration; the error names the field.
+// check validates a configuration. The error names the field.
 func (c Config) check() error {
 	switch {
 	case c.W < 1 || c.W > maxW:

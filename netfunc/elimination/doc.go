@@ -1,7 +1,7 @@
-// Package elimination finds the paths that duplication can do without: Algorithm 1 of Qian et al.,
-// "Enabling eBPF-based packet duplication for robust volumetric video streaming", section III.C. Its
-// input is the arrivals of replicas, its output decisions. It has no clock and no goroutines: the caller
-// passes the time of any monotonic clock, such as the kernel's, which stamps the arrivals.
+// Package elimination finds the paths that duplication can do without. It implements Algorithm 1 of
+// Qian et al., "Enabling eBPF-based packet duplication for robust volumetric video streaming", section
+// III.C. The input is the arrivals of replicas, the output decisions. It has no clock and no goroutines;
+// the caller passes the time of any monotonic clock, such as the kernel's, which stamps the arrivals.
 //
 // # The algorithm as printed
 //
@@ -30,28 +30,28 @@
 //
 // # Window length
 //
-// Both rules require something of all W packets, so W determines how much of the network's behaviour
-// they cover. At 7500 packets/s (NFOV), 100 packets pass in 13 ms. If each packet's delay varies on its
-// own, that is 100 observations. If delays persist for 50 to 200 ms, as with background traffic, it is
-// one: a good path that is momentarily slower by α is removed at once, and a path that is momentarily
-// fastest is returned at once.
+// Both rules need all W packets to agree, so W determines how much of the network's behaviour they
+// cover. At 7500 packets/s (NFOV), 100 packets pass in 13 ms. If packets' delays vary independently, that
+// is 100 observations. If delays persist for 50 to 200 ms, as with background traffic, it is a single
+// one: a good path that is momentarily slower by α is immediately removed, and a path that is momentarily
+// fastest is immediately returned.
 //
 // [Config].Span therefore adapts W to the rate: the window covers a time, and at least W packets. The
-// two rules need different times because their mistakes differ in cost. Removal must outlast a bad spell
-// of a path worth keeping, but each further second costs the bytes of useless paths. Stopping gives up
-// all protection: CompleteSpan must be long enough to observe failures of the remaining path. Waiting
-// costs little by then, since the useless paths are gone.
+// two rules need different times because their mistakes differ in cost. Before removing a path, the
+// window must outlast a bad spell of a path worth keeping, but each further second costs the bytes of
+// useless paths. Stopping gives up all protection, so CompleteSpan must be long enough to observe
+// failures of the remaining path. By then waiting costs little, since the useless paths are gone.
 //
-// The first rule also stops the algorithm when it removes the last path but one, which is as serious as
-// the second rule. So it requires [Config].LastSpan: a path that varies between 20 and 70 ms, next to
-// a steady one of 30 ms, occasionally earns nothing for 2 s, and losses of the steady path then stall
-// frames. Until LastSpan has passed, the best of the useless paths stays. After a mistake, the trigger
-// starts a new generation. If that happens within [Config].Regret of a stop, CompleteSpan replaces
-// LastSpan the next time.
+// The first rule also stops the algorithm when it goes from two paths to one, which is as serious as
+// stopping by the second rule. That step therefore requires [Config].LastSpan. For example, a path whose
+// delay varies between 20 and 70 ms, next to a steady one of 30 ms, occasionally earns nothing for 2 s,
+// and losses on the steady path then stall frames. Until LastSpan has passed, the best of the useless
+// paths stays. After a mistake, the trigger starts a new generation. If that happens within
+// [Config].Regret of a stop, CompleteSpan replaces LastSpan the next time.
 //
-// In such long windows N_i is rarely exactly 0 or W: one packet in 2000 lost on the best path, as in
-// Table I, rewards the second best. [Config].Slack is the tolerated fraction. A window of 100 packets
-// resolves 1 %.
+// In such long windows N_i is rarely exactly 0 or W. If the best path loses one packet in 2000, as in
+// Table I, the second best is rewarded for it. [Config].Slack is the tolerated fraction. A window of 100
+// packets resolves 1 %.
 //
 // Table I, simulated with 7500 packets/s of 1300 bytes (TestTable1). Duplication starts over all paths;
 // the background traffic ends 40 s later.

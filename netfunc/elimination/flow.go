@@ -17,7 +17,7 @@ type Flow struct {
 	n          uint64 // packets settled and counted since the last restart
 
 	now      int64              // latest time seen, ns
-	count    int64              // packets first seen from then on count
+	count    int64              // packets first seen at or after this time count
 	heard    int64              // last arrival
 	lastSeen [pathset.Max]int64 // last arrival per path
 
@@ -34,26 +34,26 @@ type Flow struct {
 
 // Decision is a removal of paths from P.
 type Decision struct {
-	// Generation of the path set decided about.
+	// Generation of the path set that the decision is about.
 	Generation uint64
 	// Removed is the set of paths removed; Remaining is P without them.
 	Removed, Remaining pathset.Set
-	// Silent is the subset of Removed without any arrival during the window.
+	// Silent is the subset of Removed on which nothing arrived during the window.
 	Silent pathset.Set
 	// Lossy is the subset of Removed whose paths lost at least the fraction LatentLoss of their
 	// replicas in the last test period, or so far in the current one. Such paths are bottlenecks or
 	// broken.
 	Lossy pathset.Set
-	// Single reports that one path is left: the algorithm has stopped until SetPaths sets a new
+	// Single means that one path is left. The algorithm has stopped until SetPaths sets a new
 	// generation.
 	Single bool
-	// Complete is the path i that suffices alone (line 13 of Algorithm 1); 0 if the others were
+	// Complete is the path i that suffices alone (line 13 of Algorithm 1), or 0 if paths were
 	// removed for lack of rewards.
 	Complete int
-	// Packet is n, and At is T_min(n), of the deciding packet.
+	// Packet is n, and At is T_min(n), for the deciding packet.
 	Packet uint64
 	At     time.Duration
-	// Rewards is N_i(n) over the last Window packets; path 1 first.
+	// Rewards is N_i(n) over the last Window packets, path 1 first.
 	Rewards [pathset.Max]uint32
 	Window  uint32
 }
@@ -70,14 +70,14 @@ func New(c Config) (*Flow, error) {
 // increases when paths are added; within a generation, paths are only removed.
 //
 //   - An older generation is ignored.
-//   - The same generation only removes paths: a message that crossed a decision does not
-//     restore the paths it removed. If other paths were removed, the window restarts, since
-//     T_min(n) changes.
+//   - The same generation only removes paths. A message that crossed a decision does not
+//     restore the paths that the decision removed. If other paths were removed, the window
+//     restarts, since T_min(n) changes.
 //   - A newer generation restarts with the given set. If it adds no path to those in use, it
 //     is treated like the same generation.
 //
-// SetPaths reports whether P changed. After a restart, earlier packets are remembered but do not
-// count, nor do those that arrive within Guard. Arrivals may still be on their way to Observe.
+// SetPaths reports whether P changed. After a restart, earlier packets and packets that arrive within
+// Guard are remembered but do not count. Arrivals may still be on their way to Observe.
 func (f *Flow) SetPaths(generation uint64, paths pathset.Set, now time.Duration) bool {
 	if generation < f.generation {
 		return false
@@ -111,9 +111,9 @@ func (f *Flow) Reset(now time.Duration) {
 // Paths returns P and its generation.
 func (f *Flow) Paths() (paths pathset.Set, generation uint64) { return f.paths, f.generation }
 
-// Observe reports the arrival of a replica of packet key on path i. Call it in the order of arrival
-// times; a disorder of some 10 µs, as between the CPUs of a machine, is harmless. It returns the
-// decision, if any.
+// Observe reports the arrival of a replica of packet key on a path. Call it in order of arrival times;
+// reordering of some 10 µs, as between the CPUs of a machine, is harmless. It returns the decision, if
+// any.
 func (f *Flow) Observe(key uint64, path int, at time.Duration) (Decision, bool) {
 	t := f.advance(int64(at))
 	i := path - 1
@@ -145,7 +145,7 @@ func (f *Flow) Advance(now time.Duration) (Decision, bool) {
 	return f.decide()
 }
 
-// stopped reports that P has no path left to choose from.
+// stopped reports whether P has at most one path left.
 func (f *Flow) stopped() bool { return f.paths&(f.paths-1) == 0 }
 
 // advance moves time forward, settles and forgets packets that are due, and returns t clamped to
@@ -165,8 +165,8 @@ func (f *Flow) advance(t int64) int64 {
 	return max(t, f.now-int64(maxGap))
 }
 
-// start restarts the windows at now. Packets in flight do not count, nor do those that arrive
-// within guard.
+// start restarts the windows at now. Neither packets in flight nor packets that arrive within guard
+// count.
 func (f *Flow) start(now int64, guard time.Duration) {
 	now = max(now, f.now)
 	f.window.reset(f.doubted)
@@ -234,8 +234,8 @@ func (f *Flow) decide() (Decision, bool) {
 	return d, true
 }
 
-// settleNext is the body of Algorithm 1's outer loop. A packet without an arrival on a path of P,
-// after a removal, does not count.
+// settleNext is the body of Algorithm 1's outer loop. A packet does not count if, after a removal, it
+// has no arrival on a path of P.
 func (f *Flow) settleNext() {
 	p := f.packets.at(f.packets.next)
 	f.packets.next++
@@ -281,7 +281,7 @@ func (f *Flow) judge(at int64) {
 		d.Complete = complete.First()
 	}
 	// As printed, P cannot become empty, because packet n rewarded one of its paths. With Slack it
-	// can, if the rewards were earned by paths that are removed.
+	// could, if all rewards were earned by paths that are removed.
 	if removed == 0 || removed == f.paths {
 		return
 	}

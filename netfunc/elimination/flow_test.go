@@ -18,8 +18,8 @@ func sortArrivals(a []arrival) {
 	slices.SortStableFunc(a, func(a, b arrival) int { return cmp.Compare(a.at, b.at) })
 }
 
-// trace returns the arrivals of packets sent 100 ms apart. Each line is a packet, or several equal
-// ones with "× n" at its end; column i is the delay on path i in ms, "-" if lost.
+// trace returns the arrivals of packets sent 100 ms apart. Each line is a packet, or n equal packets
+// if it ends with "× n". Column i is the delay on path i in ms, or "-" if the replica is lost.
 func trace(from time.Duration, lines string) []arrival {
 	var out []arrival
 	key := uint64(from)
@@ -223,7 +223,7 @@ func TestPathsInFlight(t *testing.T) {
 		c.Guard = 50 * ms
 		f := newFlow(t, c)
 		f.SetPaths(1, pathset.Of(1, 2), 0)
-		for key := range uint64(20) { // 10 ms apart; path 2 is good but has no arrivals yet
+		for key := range uint64(20) { // packets are 10 ms apart; path 2 is good but has no arrivals yet
 			f.Observe(key, 1, time.Duration(key+1)*10*ms)
 		}
 		f.SetPaths(2, pathset.Of(1, 2, 3), 201*ms)
@@ -271,7 +271,7 @@ func TestPathsInFlight(t *testing.T) {
 	})
 }
 
-// TestRestart: a receiver that starts mid-stream first sees late replicas.
+// TestRestart starts a receiver mid-stream, where it sees late replicas first.
 func TestRestart(t *testing.T) {
 	var arrivals []arrival
 	for key := range uint64(400) {
@@ -353,7 +353,7 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// TestHostileKeys: invented packets arrive faster than they are forgotten.
+// TestHostileKeys lets invented packets arrive faster than they are forgotten.
 func TestHostileKeys(t *testing.T) {
 	c := small()
 	c.W, c.Capacity = maxW, 100 // 128
@@ -376,7 +376,7 @@ func TestHostileKeys(t *testing.T) {
 func TestLatentError(t *testing.T) {
 	c := Default()
 	f := newFlow(t, c, 1, 2, 3)
-	for key := range uint64(4000) { // one per millisecond; path 2 loses 10 %, path 3 loses 1 %
+	for key := range uint64(4000) { // one packet per millisecond; path 2 loses 10 %, path 3 loses 1 %
 		at := time.Second + time.Duration(key)*ms
 		f.Observe(key, 1, at)
 		if key%10 != 0 {
@@ -391,13 +391,13 @@ func TestLatentError(t *testing.T) {
 	}
 }
 
-// TestLossy: a decision reports which of the useless paths also lose replicas.
+// TestLossy checks that a decision reports which of the useless paths also lose replicas.
 func TestLossy(t *testing.T) {
 	c := Default()
 	c.Span, c.CompleteSpan = 2*time.Second, 10*time.Second
 	f := newFlow(t, c, 1, 2, 3, 4)
 	var arrivals []arrival
-	// one per millisecond; paths 1 and 2 are in time, 3 and 4 late, and 4 loses every second one
+	// one packet per millisecond; paths 1 and 2 are in time, 3 and 4 are late, and 4 loses every second packet
 	for key := range uint64(4000) {
 		at := time.Second + time.Duration(key)*ms
 		arrivals = append(

@@ -8,7 +8,7 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// FuzzModel compares Flow with the literal algorithm: three bytes per arrival.
+// FuzzModel compares Flow with the literal algorithm. Three bytes of input make an arrival.
 func FuzzModel(f *testing.F) {
 	f.Add(uint8(4), uint8(7), []byte{1, 1, 0, 1, 2, 2, 2, 1, 1, 2, 2, 1, 3, 1, 1, 4, 1, 1, 5, 1, 1, 6, 1, 1})
 	f.Fuzz(func(t *testing.T, w, paths uint8, data []byte) {
@@ -25,7 +25,7 @@ func FuzzModel(f *testing.F) {
 	})
 }
 
-// FuzzFlow makes arbitrary calls: eleven bytes per call.
+// FuzzFlow makes arbitrary calls. Eleven bytes of input make a call.
 func FuzzFlow(f *testing.F) {
 	f.Add(true, []byte("\x00\x1f\x00\x00\x00\x00\x00\x00\x00\x00\x01\x09\x01\x00\x00\x00\x00\x00\x00\x00\x00\x01"))
 	f.Fuzz(func(t *testing.T, span bool, data []byte) {

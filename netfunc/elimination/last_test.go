@@ -8,10 +8,10 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// weather is two paths: one whose delay varies between 20 and 70 ms, drawn for 50 to 200 ms at a
-// time, and one of 30 to 35 ms that loses one packet in 2000. In a bad spell no delay below 45 ms
-// is drawn, so the first path is rewarded only for the losses of the second. Otherwise every fourth
-// draw is the minimum.
+// weather generates arrivals on two paths. The delay of the first varies between 20 and 70 ms and is
+// drawn every 50 to 200 ms; the second has 30 to 35 ms and loses one packet in 2000. In a bad spell no
+// delay below 45 ms is drawn, so the first path is rewarded only for losses on the second.
+// Otherwise every fourth draw is the minimum.
 type weather struct {
 	r            *rand.Rand
 	until        [2]time.Duration
@@ -20,7 +20,7 @@ type weather struct {
 	number, rate int
 }
 
-// blow generates the arrivals of packets sent from one time to another, and stops at a decision.
+// blow generates the arrivals of packets sent between two times. It stops at a decision.
 func (w *weather) blow(f *Flow, from, to time.Duration, bad bool) (Decision, bool) {
 	var underway []arrival
 	least, most := [2]time.Duration{20 * ms, 30 * ms}, [2]time.Duration{70 * ms, 35 * ms}
@@ -53,9 +53,9 @@ func (w *weather) blow(f *Flow, from, to time.Duration, bad bool) (Decision, boo
 	return Decision{}, false
 }
 
-// TestLastPathButOne: a path that is useless for a moment is kept if it is the last protection of
-// another one. If it is useless for longer it is removed; if that turns out to be a mistake, the
-// next removal takes longer.
+// TestLastPathButOne checks that a path that is useless for a moment is kept if it is the only
+// protection of the other one. If it is useless for longer, it is removed. If that turns out to be a
+// mistake, the next removal takes longer.
 func TestLastPathButOne(t *testing.T) {
 	both := pathset.Of(1, 2)
 	for seed := range uint64(10) {
@@ -94,7 +94,8 @@ func TestLastPathButOne(t *testing.T) {
 	}
 }
 
-// TestSpare: if no other path earns rewards, the best of them stays until LastSpan has passed.
+// TestSpare checks that if all paths but one are useless, the best of them stays until LastSpan has
+// passed.
 func TestSpare(t *testing.T) {
 	c := Default()
 	c.Guard = 0
@@ -103,7 +104,7 @@ func TestSpare(t *testing.T) {
 	for n := range 12_000 {
 		sent := time.Duration(n) * ms
 		second := 90 * ms
-		if n < 10 { // below Slack, but most of them
+		if n < 10 { // below Slack, but more rewards than the others
 			second = 21 * ms
 		}
 		for i, delay := range []time.Duration{80 * ms, 20 * ms, second, 70 * ms} {
@@ -118,7 +119,7 @@ func TestSpare(t *testing.T) {
 	}
 }
 
-// TestSlowFlow: with fewer than W packets in Span, the decision comes exactly at W packets.
+// TestSlowFlow checks that with fewer than W packets in Span, the decision comes exactly at W packets.
 func TestSlowFlow(t *testing.T) {
 	for _, rate := range []int{1, 5, 20, 40, 49, 51, 100} {
 		c := Default()
@@ -127,7 +128,7 @@ func TestSlowFlow(t *testing.T) {
 		var arrivals []arrival
 		for n := range 1000 {
 			sent := time.Duration(n) * period
-			// Two paths alternate in being late, one is always late, and one is dead.
+			// Two paths are late in turn, one is always late, and one is dead.
 			delays := []time.Duration{20 * ms, 40 * ms, 60 * ms}
 			if n%4 == 0 {
 				delays[0], delays[1] = 40*ms, 20*ms

@@ -2,9 +2,9 @@ package elimination
 
 import "holocast/netfunc/pathset"
 
-// latentTest compares the arrivals on each path with those expected. IEEE Std 802.1CB-2017 section
-// 7.4.4 counts discarded duplicates and detects that some path fails; here the receiver knows the
-// paths, and so which one fails.
+// latentTest compares the number of arrivals on each path with the expected number. IEEE Std
+// 802.1CB-2017 section 7.4.4 counts discarded duplicates and detects only that some path is failing;
+// this receiver can tell the paths apart and identifies the failing one.
 type latentTest struct {
 	since   int64 // start of the period, ns
 	packets uint32
@@ -32,8 +32,8 @@ func (f *Flow) over(p *packet) {
 	*test = latentTest{since: f.now, found: test.judge(f.conf.LatentLoss)}
 }
 
-// lossy returns the paths found in the last period, and those the current period would find if it
-// ended now.
+// lossy returns the paths found in the last period, plus the paths that the current period would find
+// if it ended now.
 func (t *latentTest) lossy(share float64) pathset.Set {
 	if t.packets < leastTested {
 		return t.found

@@ -8,8 +8,8 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// model is a literal version of Algorithm 1, with maps and without regard to cost. It adds to the
-// paper only when packets are settled and forgotten.
+// model is a literal version of Algorithm 1, with maps and without regard to cost. Beyond the paper it
+// only defines when packets are settled and forgotten.
 type model struct {
 	W                      int
 	alpha, timeout, memory time.Duration
@@ -183,8 +183,8 @@ func compare(t *testing.T, c Config, P pathset.Set, arrivals []arrival) {
 	}
 }
 
-// TestModel compares Flow with the literal algorithm over random paths, some dead,
-// lossy, slow or only temporarily good.
+// TestModel compares Flow with the literal algorithm on random paths. Some are dead, lossy, slow or only
+// temporarily good.
 func TestModel(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))

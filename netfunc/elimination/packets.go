@@ -8,7 +8,7 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// packet is a packet with at least one replica arrived.
+// packet is a packet with at least one replica that has arrived.
 type packet struct {
 	key     uint64
 	base    int64              // arrival of the first replica, ns
@@ -34,8 +34,8 @@ type packets struct {
 	limit             int      // maximum of len(ring)
 }
 
-// entry holds the upper half of a key's hash, and in its lower half the packet's ring index plus
-// one; 0 = free.
+// entry holds the upper half of a key's hash and, in its lower half, the packet's ring index plus one.
+// It is 0 if free.
 type entry uint64
 
 const leastPackets = 1 << 10
@@ -52,7 +52,7 @@ func newPackets(capacity int) packets {
 
 func (m *packets) at(position uint64) *packet { return &m.ring[position&uint64(len(m.ring)-1)] }
 
-// full reports that adding a packet requires forgetting the oldest.
+// full reports whether adding a packet requires forgetting the oldest.
 func (m *packets) full() bool { return m.end-m.oldest == uint64(m.limit) }
 
 // find returns the packet of a key, or nil.
@@ -73,7 +73,7 @@ func (m *packets) find(key uint64) *packet {
 	}
 }
 
-// add adds a packet that find did not return. There must be room.
+// add adds a packet that find did not find. There must be room for it.
 func (m *packets) add(key uint64) *packet {
 	if m.end-m.oldest == uint64(len(m.ring)) {
 		m.resize(2 * len(m.ring))
@@ -106,7 +106,7 @@ func (m *packets) forget() {
 	for m.table[i&mask] != want {
 		i++
 	}
-	// Move up the following entries whose probing would otherwise stop at the gap.
+	// Move up the following entries that probing would otherwise not reach because of the gap.
 	for j := i + 1; ; j++ {
 		e := m.table[j&mask]
 		if e == 0 {
@@ -127,7 +127,7 @@ func (m *packets) clear() {
 	clear(m.table)
 }
 
-// resize changes the ring to size packets, at least the current number.
+// resize changes the ring's size to size packets, which must be at least the current number.
 func (m *packets) resize(size int) {
 	old := *m
 	m.ring = make([]packet, size)

@@ -5,12 +5,12 @@ import "holocast/netfunc/pathset"
 // spanSlots is the number of slots that Span is divided into.
 const spanSlots = 50
 
-// maxSpans is the maximum of CompleteSpan in multiples of Span.
+// maxSpans is the maximum CompleteSpan in multiples of Span.
 const maxSpans = 20
 
-// spanWindow holds the packets of the last Span, LastSpan and CompleteSpan, and for slow flows the
-// last W packets, if those are more. It advances in steps of Span/spanSlots, so that its memory
-// does not depend on the rate, and the rules are applied after each step.
+// spanWindow holds the packets of the last Span, LastSpan and CompleteSpan, or the last W packets if a
+// slow flow has fewer in that time. It advances in steps of Span/spanSlots, so that its memory does
+// not depend on the rate, and the rules are applied after each step.
 type spanWindow struct {
 	step   int64 // length of a slot, ns
 	slack  float64
@@ -20,8 +20,8 @@ type spanWindow struct {
 	first, last int64  // slot numbers: start of the window, and the current slot
 	empty       bool
 	short, long sum
-	// mid covers LastSpan, the window for removing the last path but one. After a careful reset it
-	// has as many slots as long.
+	// mid covers LastSpan, the window that decides whether to go from two paths to one. reset(true)
+	// extends it to long.slots.
 	mid      sum
 	midSlots int64
 }
@@ -101,8 +101,8 @@ func (t *sum) drop(s *slot) {
 	}
 }
 
-// counts returns the content of a window, or the last W packets if its time has fewer, and whether
-// the window is full.
+// counts returns the content of a window, or of the last W packets if the window has fewer, and
+// whether the window is full.
 func (w *spanWindow) counts(t *sum) (s slot, filled bool) {
 	s = t.slot
 	if w.sparse(t) {
@@ -111,7 +111,7 @@ func (w *spanWindow) counts(t *sum) (s slot, filled bool) {
 	return s, w.last-w.first >= t.slots && s.packets >= uint32(len(w.recent.rewards))
 }
 
-// sparse reports that a window's time has fewer than W packets.
+// sparse reports whether a window has fewer than W packets.
 func (w *spanWindow) sparse(t *sum) bool { return t.packets < uint32(len(w.recent.rewards)) }
 
 func (w *spanWindow) judge(paths pathset.Set) (useless, complete pathset.Set) {
@@ -130,10 +130,10 @@ func (w *spanWindow) judge(paths pathset.Set) (useless, complete pathset.Set) {
 	return useless, complete
 }
 
-// few returns the number of rewards that counts as none.
+// few returns the largest number of rewards that counts as none.
 func (w *spanWindow) few(s slot) uint32 { return uint32(float64(s.packets) * w.slack) }
 
-// useless returns the paths with at most few rewards in a window.
+// useless returns the paths whose rewards in a window count as none.
 func (w *spanWindow) useless(t *sum, paths pathset.Set) (useless pathset.Set) {
 	c, filled := w.counts(t)
 	if !filled {
@@ -147,8 +147,8 @@ func (w *spanWindow) useless(t *sum, paths pathset.Set) (useless pathset.Set) {
 	return useless
 }
 
-// spare returns a path that is about to be removed but must stay, because otherwise a single path
-// would remain: the best one, or none if all were useless in the longer window.
+// spare returns the best of the paths that are about to be removed. It must stay, because otherwise a
+// single path would remain. If all of them are useless in mid, spare returns none.
 func (w *spanWindow) spare(paths pathset.Set) (best pathset.Set) {
 	if w.useless(&w.mid, paths) == paths {
 		return 0
@@ -163,7 +163,8 @@ func (w *spanWindow) spare(paths pathset.Set) (best pathset.Set) {
 	return best
 }
 
-// of returns the window that removes the last path but one, or the one that removes others.
+// of returns the window that decides whether to go from two paths to one if last is set, and otherwise
+// the window that removes other paths.
 func (w *spanWindow) of(last bool) *sum {
 	if last {
 		return &w.mid

@@ -6,7 +6,7 @@ import (
 
 // Stats holds counters since New.
 type Stats struct {
-	// Packets with at least one arrival.
+	// Packets counts packets with at least one arrival.
 	Packets uint64
 	// Evicted counts packets forgotten before Memory passed, because Capacity was exceeded. Their
 	// later replicas may have counted as first ones.
@@ -15,11 +15,11 @@ type Stats struct {
 	Unknown uint64
 	// Remembered is the number of packets remembered now.
 	Remembered int
-	// Paths is P, Generation its generation.
+	// Paths is P, and Generation is its generation.
 	Paths      pathset.Set
 	Generation uint64
 	// Latent is the set of paths of P that lost at least LatentLoss of their replicas in the last
-	// LatentPeriod, hidden by duplication.
+	// LatentPeriod. Duplication hides these losses.
 	Latent pathset.Set
 	// Window is the number of packets in the window for removals.
 	Window uint32

@@ -34,9 +34,9 @@ const (
 	queue    = 1000 // packets that wait on a path
 )
 
-// variation is the range of times that a drawn delay persists. With 0, each packet has its own
-// delay and may overtake others. Otherwise packets keep their order: those behind a longer delay
-// follow at 1.5 times the path's rate, as in the network lab.
+// variation is the range of times for which a drawn delay persists. With 0, each packet has its own
+// delay and may overtake others. Otherwise packets are not reordered; after a longer delay they follow
+// at 1.5 times the path's rate, as in the network lab.
 type variation struct{ min, max time.Duration }
 
 var (
@@ -77,11 +77,11 @@ func (p *sending) send(sent time.Duration) (time.Duration, bool) {
 	return at, true
 }
 
-// outcome is the result for the paths in a run.
+// outcome is what happened to the paths in a run.
 type outcome struct {
 	removed [pathset.Max]time.Duration // time after the start; 0 = kept
 	kept    pathset.Set                // paths kept at the end of the background traffic
-	stopped time.Duration              // time after the background traffic ended; 0 = not removed
+	stopped time.Duration              // removal, after the end of the background traffic; 0 = none
 	left    pathset.Set                // at the end
 }
 
@@ -166,12 +166,12 @@ func TestTable1(t *testing.T) {
 		v     variation
 		check func(o outcome) bool
 	}{
-		// As in the paper: paths 1 and 2 are kept, and only 1 once the traffic has ended.
+		// As in the paper, paths 1 and 2 are kept, and only 1 once the traffic has ended.
 		{"as printed, delays of packets vary", Printed(), perPacket, func(o outcome) bool {
 			return o.kept == pathset.Of(1, 2) && max(o.removed[2], o.removed[3], o.removed[4]) < soon &&
 				o.left == pathset.Of(1) && o.stopped < soon
 		}},
-		// A window of 13 ms sees one delay.
+		// A window of 13 ms sees only one delay.
 		{"as printed, delays hold", Printed(), held, func(o outcome) bool {
 			return o.kept.Len() == 1 && max(o.removed[0], o.removed[1]) < soon
 		}},

@@ -7,15 +7,16 @@ type window interface {
 	// add counts a settled packet with T_min(n) = at and removes expired packets. It reports
 	// whether to apply the rules.
 	add(at int64, reward pathset.Set) bool
-	// judge returns the paths of P that are useless in the window, and those that suffice alone.
-	// Both are empty until the window is full.
+	// judge returns the paths of P that are useless in the window, and the paths that suffice
+	// alone. Both sets are empty until the window is full.
 	judge(paths pathset.Set) (useless, complete pathset.Set)
-	// sums returns N_i and the number of packets. last selects the window that removes the last
-	// path but one.
+	// sums returns N_i and the number of packets. last selects the window that decides whether to
+	// go from two paths to one.
 	sums(last bool) (rewards [pathset.Max]uint32, packets uint32)
-	// began returns T_min of the oldest packet in the window, or an earlier time.
+	// began returns a time at or before T_min of the oldest packet in the window.
 	began(last bool) int64
-	// reset empties the window. careful lengthens the window for removing the last path but one.
+	// reset empties the window. careful lengthens the window that decides whether to go from two
+	// paths to one.
 	reset(careful bool)
 }
 

@@ -13,8 +13,8 @@ import (
 // Max is the maximum number of paths of a pair of edges. Path indices are 1 to Max.
 const Max = 8
 
-// Set is a set of paths in the form of the policy map: bit i is path i+1. The empty set leaves
-// packets to plain routing. Its JSON form is a sorted array of path indices.
+// Set is a set of paths in the format of the policy map, where bit i is path i+1. With the empty set,
+// packets follow plain routing. Its JSON form is a sorted array of path indices.
 type Set uint8
 
 // Of returns the set of the given path indices. It ignores indices outside 1 to Max.

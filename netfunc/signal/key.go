@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// KeySize is the length of GenerateKey's keys in bytes; ReadKey accepts MinKey to MaxKey bytes.
+// KeySize is the length of GenerateKey's keys in bytes. ReadKey accepts MinKey to MaxKey bytes, since
 // HMAC-SHA256 would hash a longer key first (RFC 2104 §2).
 const (
 	KeySize = 32
@@ -23,11 +23,11 @@ func GenerateKey() []byte {
 	return k
 }
 
-// EdgeKey derives the key of one edge's messages from the common key: HMAC-SHA256 over "edge " and
-// the edge's name. A message for one edge fails verification at any other.
+// EdgeKey derives the key for one edge's messages from the common key, as the HMAC-SHA256 of "edge "
+// and the edge's name. A message for one edge fails verification at any other.
 func EdgeKey(key []byte, edge string) []byte { return appendMAC(nil, []byte("edge "+edge), key) }
 
-// ReadKey reads a key file: hexadecimal digits, surrounding white space ignored.
+// ReadKey reads a key file of hexadecimal digits. It ignores surrounding white space.
 func ReadKey(path string) ([]byte, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -22,8 +22,8 @@ type Sender struct {
 	last map[string]uint64 // nonces by edge name
 }
 
-// NewSender opens a socket for signalling packets signed with key. It sends from the IPv4 address
-// local; the zero Addr lets the system choose.
+// NewSender opens a socket for signalling packets signed with key. They are sent from the IPv4 address
+// local, or from one that the system chooses if local is the zero Addr.
 func NewSender(key []byte, local netip.Addr) (*Sender, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func NewSender(key []byte, local netip.Addr) (*Sender, error) {
 	}
 	conn, err := net.ListenUDP("udp4", from)
 	if err != nil {
-		return nil, fmt.Errorf("open the signalling socket: %w", err)
+		return nil, fmt.Errorf("open signalling socket: %w", err)
 	}
 	if err := ipv4.NewConn(conn).SetTOS(ToS); err != nil {
 		_ = conn.Close()
@@ -53,7 +53,7 @@ func checkKey(key []byte) error {
 	return nil
 }
 
-// SetKey changes the signing key of later messages. A different key starts with new nonces.
+// SetKey changes the key that signs later messages. A different key has its own nonces.
 func (s *Sender) SetKey(key []byte) error {
 	if err := checkKey(key); err != nil {
 		return err
@@ -70,16 +70,16 @@ func (s *Sender) SetKey(key []byte) error {
 // Close closes the socket.
 func (s *Sender) Close() error { return s.conn.Close() }
 
-// Send sets the paths of destination at an edge with signalling address to. It returns the nonce
-// used.
+// Send sets the paths of destination at the edge with the signalling address to. It returns the nonce
+// of the packet.
 func (s *Sender) Send(edge string, to netip.AddrPort, destination netip.Addr, paths pathset.Set) (nonce uint64,
 	err error,
 ) {
 	if !to.Addr().Unmap().Is4() {
 		return 0, fmt.Errorf("signalling needs an IPv4 destination, not %s", to)
 	}
-	// The lock spans numbering and writing, so packets leave in nonce order and none is rejected as
-	// replayed.
+	// The lock covers numbering and writing, so that packets leave in nonce order and none is rejected
+	// as replayed.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	nonce = max(s.last[edge]+1, uint64(time.Now().UnixNano()))
@@ -95,15 +95,15 @@ func (s *Sender) Send(edge string, to netip.AddrPort, destination netip.Addr, pa
 	return nonce, nil
 }
 
-// MaxAhead bounds how far an edge's nonces may be ahead of this clock.
+// MaxAhead limits how far an edge's nonces may be ahead of this clock.
 const MaxAhead = 24 * time.Hour
 
 // Exceed makes later nonces for an edge greater than nonce, which the edge accepted from an earlier
-// run with a faster clock. It fails if nonce is more than MaxAhead ahead: no controller with this
-// key sent it.
+// run with a faster clock. It fails if nonce is more than MaxAhead ahead, since no controller with
+// this key would have sent it.
 func (s *Sender) Exceed(edge string, nonce uint64) error {
 	if nonce > uint64(time.Now().Add(MaxAhead).UnixNano()) {
-		return fmt.Errorf("nonce %d of edge %s is more than %s ahead: replace the signalling key", nonce, edge,
+		return fmt.Errorf("nonce %d of edge %s is more than %s ahead; replace the signalling key", nonce, edge,
 			MaxAhead)
 	}
 	s.mu.Lock()

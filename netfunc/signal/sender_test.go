@@ -131,7 +131,7 @@ func TestSenderExceed(t *testing.T) {
 	}
 }
 
-// Nonces are independent per edge, and a new key starts new nonces.
+// Nonces are independent per edge, and a new key has its own nonces.
 func TestSenderNoncesArePerEdge(t *testing.T) {
 	conn, to := edge(t)
 	s, err := NewSender(testKey(), netip.Addr{})

@@ -3,8 +3,8 @@
 // of Qian et al., "Enabling eBPF-based packet duplication for robust volumetric video streaming",
 // section III, plus a nonce and an HMAC. docs/spec/signalling.md describes its bytes.
 //
-// The sender's kernel program verifies it. This package creates and sends it, and verifies it the
-// same way for tests and for edges without that program.
+// The sender's kernel program verifies the packet. This package creates and sends it, and verifies it
+// in the same way for tests and for edges without that program.
 package signal
 
 import (
@@ -48,15 +48,15 @@ const (
 
 // Reasons for rejecting a message. An unsupported version is a VersionError.
 var (
-	// ErrMalformed: wrong length, magic, reserved bits or destination.
+	// ErrMalformed means a wrong length, magic or destination, or reserved bits that are not 0.
 	ErrMalformed = errors.New("malformed signalling message")
-	// ErrSpoofed: the HMAC does not match the key.
+	// ErrSpoofed means that the HMAC does not match the key.
 	ErrSpoofed = errors.New("signalling message with a wrong HMAC")
-	// ErrReplayed: the nonce is not above the last one accepted.
+	// ErrReplayed means that the nonce is not above the last one accepted.
 	ErrReplayed = errors.New("replayed signalling message")
 )
 
-// VersionError is the unsupported version of a message with a valid HMAC.
+// VersionError is the unsupported version of a message whose HMAC is valid.
 type VersionError uint8
 
 func (v VersionError) Error() string {
@@ -95,8 +95,8 @@ func appendMAC(b, text, key []byte) []byte {
 	return mac.Sum(b)
 }
 
-// Parse decodes a message and verifies its HMAC, but not its nonce, which is the Guard's task. It
-// returns ErrMalformed, ErrSpoofed or a VersionError.
+// Parse decodes a message and verifies its HMAC. A Guard also checks the nonce. The error is
+// ErrMalformed, ErrSpoofed or a VersionError.
 func Parse(b []byte, key []byte) (Message, error) {
 	if len(b) != Size || string(b[:4]) != Magic {
 		return Message{}, ErrMalformed
@@ -114,14 +114,15 @@ func Parse(b []byte, key []byte) (Message, error) {
 	return Message{Destination: dst, Paths: pathset.Set(b[5]), Nonce: binary.BigEndian.Uint64(b[8:])}, nil
 }
 
-// Guard accepts messages with strictly increasing nonces across all destinations of an edge, as the
-// kernel program does. The zero Guard has accepted none.
+// Guard accepts messages with strictly increasing nonces across all destinations of an edge, like the
+// kernel program. The zero Guard has accepted none.
 type Guard struct{ last uint64 }
 
 // Last returns the highest nonce accepted.
 func (g *Guard) Last() uint64 { return g.last }
 
-// Accept parses a message and checks its nonce. A rejected message leaves the guard unchanged.
+// Accept parses a message and checks its nonce, and returns ErrReplayed or an error of Parse if it
+// rejects the message. A rejected message leaves the guard unchanged.
 func (g *Guard) Accept(b []byte, key []byte) (Message, error) {
 	m, err := Parse(b, key)
 	if err != nil {

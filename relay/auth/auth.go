@@ -1,7 +1,8 @@
-// Package auth authenticates sessions and authorizes their requests. A JSON Web Token (RFC 7519) or
-// a client certificate names the namespaces in which its holder may publish or subscribe. Tokens
-// arrive in SETUP or a request (draft-ietf-moq-transport-18 §10.2.2), or in the session's URL. When
-// a token expires or is revoked, the sessions and requests that it allowed end.
+// Package auth authenticates sessions and authorizes their requests. A JSON Web Token (RFC 7519)
+// names the namespaces in which its holder may publish or subscribe; for a client certificate, the
+// configuration does. Tokens arrive in SETUP or a request (draft-ietf-moq-transport-18 §10.2.2), or in
+// the session's URL. When a token expires or is revoked, the sessions and requests that it allowed
+// end.
 package auth
 
 import (
@@ -29,7 +30,7 @@ type Config struct {
 	Refresh time.Duration `yaml:"refresh"`
 	// Revoked is a file of revoked tokens, one ID or subject per line.
 	Revoked string `yaml:"revoked"`
-	// Issuer and Audience are the required iss and aud claims; "" accepts any.
+	// Issuer and Audience are the required iss and aud claims. "" accepts any value.
 	Issuer   string `yaml:"issuer"`
 	Audience string `yaml:"audience"`
 	// Anonymous are the rights of sessions without a token.
@@ -124,14 +125,14 @@ type Authority struct {
 	log   *slog.Logger
 	clock func() time.Time
 	fetch func(ctx context.Context, url string) ([]Key, error) // ReadKeys
-	wake  chan struct{}                                        // makes Run look for due work
+	wake  chan struct{}                                        // makes Run check for due work
 
 	reading sync.Mutex // held while reading files; locked before mu
 
 	mu        sync.Mutex
 	cfg       Config
 	now       state
-	failed    string // error of the last read of the files, "" if it succeeded
+	failed    string // error from the last time the files were read, "" if none
 	servers   map[string]*keyServer
 	live      map[*Grant]struct{}
 	anonymous *Grant // rights of everybody
@@ -150,16 +151,16 @@ type state struct {
 // keyServer is the server of a key set. Authority.mu guards it.
 type keyServer struct {
 	keys     []Key
-	err      error     // of the last fetch; an error leaves the previous keys valid
+	err      error     // of the last fetch; after an error the previous keys stay valid
 	asked    time.Time // start of the last fetch; zero if one is due
 	fetching bool
 }
 
-// startWait bounds the wait for key servers at the start.
+// startWait limits the wait for key servers at startup.
 const startWait = time.Second
 
 // New reads keys and certificates; Run keeps them current. New waits at most a second for key
-// servers. An unreachable one is not an error: its keys are unknown until it answers one of Run's
+// servers. An unreachable server is not an error; its keys are unknown until it answers one of Run's
 // retries.
 func New(ctx context.Context, cfg Config, log *slog.Logger) (*Authority, error) {
 	return newAuthority(ctx, cfg, log, ReadKeys)
@@ -193,9 +194,9 @@ func newAuthority(ctx context.Context, cfg Config, log *slog.Logger,
 	return a, nil
 }
 
-// Replace reads all files again, using cfg from now on, and makes Run fetch the keys of all servers.
-// Grants that are no longer valid end; a server's previous keys stay valid until it responds. On
-// error nothing changes.
+// Replace adopts cfg, reads all files again and makes Run fetch the keys of all servers. Grants that
+// are no longer valid end. A server's previous keys stay valid until it responds. On error nothing
+// changes.
 func (a *Authority) Replace(ctx context.Context, cfg Config) error {
 	a.reading.Lock()
 	defer a.reading.Unlock()
@@ -225,8 +226,8 @@ func (a *Authority) Replace(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// readFiles reads the files of a configuration. If before is set, parts whose files cannot be read
-// are taken from it, so an unreadable key file does not delay a revocation.
+// readFiles reads the files of a configuration. If before is not nil, parts whose files cannot be read
+// are taken from it. An unreadable key file thus does not delay a revocation.
 func readFiles(ctx context.Context, cfg Config, before *state) (next state, err error) {
 	next = state{keys: map[string][]Key{}, clients: map[string]rights{}, files: map[string]filestate.State{}}
 	for _, source := range cfg.Keys {
@@ -259,7 +260,7 @@ func readFiles(ctx context.Context, cfg Config, before *state) (next state, err 
 	return next, err
 }
 
-// apply uses next from now on. a.mu is held.
+// apply makes next the current state. a.mu is held.
 func (a *Authority) apply(next state) {
 	a.now = next
 	a.sweep(a.clock(), true)
@@ -291,10 +292,10 @@ func (a *Authority) fetchKeys(ctx context.Context, url string, s *keyServer) err
 		a.log.Info("key server reachable again", "url", url, "keys", kept)
 	case err == nil || before != nil:
 	case kept > 0:
-		a.log.Error("key server unreachable: keeping its previous keys",
+		a.log.Error("key server unreachable, keeping its previous keys",
 			"url", url, "keys", kept, "retry", retryInterval, "err", err)
 	default:
-		a.log.Error("key server unreachable: refusing tokens signed with its keys until it responds",
+		a.log.Error("key server unreachable, refusing tokens signed with its keys until it responds",
 			"url", url, "retry", retryInterval, "err", err)
 	}
 	return err
@@ -350,21 +351,21 @@ func (s *state) readClients(cfg Config) (err error) {
 	return nil
 }
 
-// retryInterval separates retries of an unreachable key server.
+// retryInterval is the interval between retries of an unreachable key server.
 const retryInterval = 2 * time.Second
 
-// checkEvery is the interval between checks of grants and files. Each check reads the wall clock,
-// so a clock step does not extend a grant.
+// checkEvery is the interval between checks of grants and files. Each check reads the wall clock, so
+// that a step of the clock does not extend a grant.
 const checkEvery = time.Second
 
-// Run ends expired grants, rereads changed files, and fetches the keys of servers every Refresh,
-// until ctx ends. Read errors are logged and leave the previous state.
+// Run ends expired grants, rereads changed files and fetches the servers' keys at intervals of
+// Refresh, until ctx is done. Read errors are logged and leave the previous state unchanged.
 func (a *Authority) Run(ctx context.Context) {
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
 	var background sync.WaitGroup // slow servers and file systems must not delay expiry
 	defer background.Wait()
-	free := make(chan struct{}, 1) // for one read of files at a time
+	free := make(chan struct{}, 1) // allows one read of the files at a time
 	for {
 		a.mu.Lock()
 		a.sweep(a.clock(), false)
@@ -418,7 +419,7 @@ func (a *Authority) refresh(ctx context.Context, changed bool) {
 		text = err.Error()
 	}
 	a.mu.Lock()
-	if changed || err == nil { // otherwise the grants need no check
+	if changed || err == nil { // otherwise grants need no check
 		a.apply(next)
 	}
 	a.failed = text
@@ -427,7 +428,7 @@ func (a *Authority) refresh(ctx context.Context, changed bool) {
 	case err == nil:
 		a.log.Info("keys replaced")
 	case text != failed:
-		a.log.Error("cannot reread keys and revocations: keeping the previous ones", "err", err)
+		a.log.Error("cannot reread keys and revocations, keeping the previous ones", "err", err)
 	}
 }
 
@@ -466,7 +467,7 @@ func (a *Authority) end(g *Grant, why error) {
 // Grant holds the rights of a token or certificate. Its context ends with the grant, with the
 // reason as cause.
 type Grant struct {
-	// Subject is the authenticated identity; "" for the anonymous grant.
+	// Subject is the authenticated identity, or "" for the anonymous grant.
 	Subject string
 
 	rights
@@ -477,9 +478,9 @@ type Grant struct {
 	renew   func(now time.Time) error // verifies the credential again; a.mu is held
 }
 
-// time returns the time for judging the grant: the wall clock's or, if the clock was set back, the
-// time without that step. Setting the clock back thus neither extends a grant nor makes it invalid
-// because it starts in the future.
+// time returns the time by which to judge the grant. This is the wall clock's time or, if the clock
+// was set back, the time without that step, so that setting the clock back neither extends a grant nor
+// invalidates one because it starts in the future.
 func (g *Grant) time(now time.Time) time.Time {
 	if unstepped := g.given.Add(now.Sub(g.given)); now.Round(0).Before(unstepped.Round(0)) {
 		return unstepped
@@ -539,7 +540,7 @@ func (a *Authority) token(raw string) (*Grant, error) {
 	return a.grant(g), nil
 }
 
-// certificate verifies a client's certificate chain and returns its grant; nil without a chain.
+// certificate verifies a client's certificate chain and returns its grant, or nil if chain is empty.
 func (a *Authority) certificate(chain []*x509.Certificate) (*Grant, error) {
 	if len(chain) == 0 {
 		return nil, nil
@@ -559,7 +560,7 @@ func (a *Authority) certificate(chain []*x509.Certificate) (*Grant, error) {
 			o.Intermediates.AddCert(c)
 		}
 		if _, err := leaf.Verify(o); err != nil {
-			return "", fmt.Errorf("the client's certificate: %w", err)
+			return "", fmt.Errorf("client certificate: %w", err)
 		}
 		names := append([]string{leaf.Subject.CommonName}, leaf.DNSNames...)
 		for _, u := range leaf.URIs {
@@ -573,7 +574,7 @@ func (a *Authority) certificate(chain []*x509.Certificate) (*Grant, error) {
 				return name, nil
 			}
 		}
-		return "", fmt.Errorf("the client's certificate: auth.clients does not name %q", leaf.Subject.CommonName)
+		return "", fmt.Errorf("client certificate: auth.clients does not name %q", leaf.Subject.CommonName)
 	}
 	name, err := check(a.clock())
 	if err != nil || name == "" {

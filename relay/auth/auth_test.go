@@ -53,7 +53,7 @@ func mint(t testing.TB, k Key, c Claims) string {
 	return raw
 }
 
-// TestVerify: for each algorithm, a token verifies with the key that signed it and with no other.
+// TestVerify checks for each algorithm that a token verifies only with the key that signed it.
 func TestVerify(t *testing.T) {
 	now := time.Now()
 	claims := Claims{Publish: Prefixes{studio}, Subscribe: Prefixes{studio, {}}}
@@ -93,7 +93,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestAlgorithmIsTheKeys: a token cannot choose its algorithm, neither "none" nor HMAC with a
+// TestAlgorithmIsTheKeys checks that a token cannot choose its algorithm, such as "none" or HMAC with a
 // public key as the secret.
 func TestAlgorithmIsTheKeys(t *testing.T) {
 	key := newTestKey(t, "RS256")
@@ -128,7 +128,7 @@ func TestAlgorithmIsTheKeys(t *testing.T) {
 	}
 }
 
-// TestClaims: exp, nbf, iat, iss and aud are checked.
+// TestClaims checks that exp, nbf, iat, iss and aud are verified.
 func TestClaims(t *testing.T) {
 	key, now := newTestKey(t, "EdDSA"), time.Now()
 	at := func(d time.Duration) *jwt.NumericDate { return jwt.NewNumericDate(now.Add(d)) }
@@ -158,7 +158,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestPrefixes: formats of namespace prefixes in claims.
+// TestPrefixes parses the formats of namespace prefixes in claims.
 func TestPrefixes(t *testing.T) {
 	for text, want := range map[string]Prefixes{
 		`[]`:                             nil,
@@ -192,7 +192,7 @@ func TestPrefixes(t *testing.T) {
 	}
 }
 
-// TestParseKeys: accepted and refused key files.
+// TestParseKeys parses accepted and refused key files.
 func TestParseKeys(t *testing.T) {
 	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -234,14 +234,14 @@ func TestParseKeys(t *testing.T) {
 		"PEM of several":       {pkcs8 + public, 2, ""},
 		"SEC 1":                {ecPEM, 1, ""},
 		"secret":               {strings.Repeat("s", 32) + "\n", 1, ""},
-		"short secret":         {"let me in\n", 0, "32 are needed"},
+		"short secret":         {"let me in\n", 0, "HS256 needs at least 32"},
 		"empty":                {" \n", 0, "is empty"},
 		"empty set":            {`{"keys":[]}`, 0, "holds no key"},
 		"no signatures":        {`{"keys":[` + encryption + `]}`, 0, "holds a key"},
 		"broken JSON":          {`{`, 0, "is not a JSON Web Key"},
 		"broken PEM":           {"-----BEGIN PUBLIC KEY-----\nx\n", 0, "is not a readable PEM"},
 		"another curve":        {p384PEM, 0, "P-256"},
-		"small RSA":            {small, 0, "2048 are needed"},
+		"small RSA":            {small, 0, "RS256 needs at least 2048"},
 		"a request":            {block("CERTIFICATE REQUEST", pkix, nil), 0, "which is not a key"},
 	} {
 		keys, err := parseKeys([]byte(c.file))
@@ -251,8 +251,8 @@ func TestParseKeys(t *testing.T) {
 	}
 }
 
-// TestKeySetURL: key sets are read from URLs and refreshed. A failing URL keeps its previous keys;
-// an insecure one is refused.
+// TestKeySetURL checks that key sets are read from URLs and refreshed. The previous keys of a failing
+// URL are kept; an insecure URL is refused.
 func TestKeySetURL(t *testing.T) {
 	first, second := newTestKey(t, "ES256"), newTestKey(t, "EdDSA")
 	var serve atomic.Pointer[[]Key]
@@ -312,8 +312,8 @@ func TestKeySetURL(t *testing.T) {
 	}
 }
 
-// TestKeySetURLAwayAtStart: an unreachable key server does not prevent the start. Tokens of other
-// keys are valid at once, tokens of its keys as soon as it responds.
+// TestKeySetURLAwayAtStart checks that an unreachable key server does not prevent the start. Tokens
+// signed with other keys are valid immediately, tokens signed with its keys as soon as it responds.
 func TestKeySetURLAwayAtStart(t *testing.T) {
 	here, there := newTestKey(t, "ES256"), newTestKey(t, "EdDSA")
 	b, err := MarshalKey(here)
@@ -365,7 +365,7 @@ func TestKeySetURLAwayAtStart(t *testing.T) {
 	}
 }
 
-// TestClockStep: grants follow the wall clock, also after a step.
+// TestClockStep checks that grants follow the wall clock even after a step.
 func TestClockStep(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "key")
 	key := newTestKey(t, "EdDSA")
@@ -395,8 +395,8 @@ func TestClockStep(t *testing.T) {
 	}
 }
 
-// TestClockSetRight: setting the clock right by an hour ends exactly the grants that are invalid at
-// the new time, for open and for new sessions.
+// TestClockSetRight checks that correcting the clock by an hour ends exactly the grants that are
+// invalid at the new time, for open and for new sessions.
 func TestClockSetRight(t *testing.T) {
 	key := newTestKey(t, "EdDSA")
 	file := filepath.Join(t.TempDir(), "keys.json")
@@ -518,7 +518,7 @@ func silent(ctx context.Context, url string) ([]Key, error) {
 	return nil, &unreachableError{errors.New(url + " does not respond")}
 }
 
-// testFiles writes a key, and an empty file of revocations, and returns a configuration with them
+// testFiles writes a key and an empty file of revocations. It returns a configuration that names them,
 // and the key.
 func testFiles(t *testing.T) (Config, Key) {
 	t.Helper()
@@ -537,8 +537,8 @@ func testFiles(t *testing.T) (Config, Key) {
 	return cfg, key
 }
 
-// TestSilentKeyServers: silent key servers delay neither the start by more than a second, nor
-// SIGHUP, nor a revocation.
+// TestSilentKeyServers checks that silent key servers delay the start by at most a second, and SIGHUP
+// and revocations not at all.
 func TestSilentKeyServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg, key := testFiles(t)
@@ -579,8 +579,8 @@ func TestSilentKeyServers(t *testing.T) {
 	})
 }
 
-// TestUnreadableFiles: files that cannot be read leave the previous state, are read again even if
-// they do not change, and do not delay the others.
+// TestUnreadableFiles checks that files that cannot be read leave the previous state unchanged, are
+// read again even if they do not change, and do not delay other files.
 func TestUnreadableFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg, key := testFiles(t)
@@ -610,7 +610,7 @@ func TestUnreadableFiles(t *testing.T) {
 		alice, bob := token("alice"), token("bob")
 		synctest.Wait() // Run is between checks
 
-		// No descriptors: the change is read later.
+		// Without free descriptors, the change is read later.
 		var limit unix.Rlimit
 		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 			t.Fatal(err)
@@ -633,7 +633,7 @@ func TestUnreadableFiles(t *testing.T) {
 			t.Error("the grant of another ended")
 		}
 
-		// A damaged key: its previous content stays, and the revocation applies.
+		// If a key file is damaged, its previous key stays valid, and the revocation applies.
 		write(cfg.Keys[0], []byte("damaged"))
 		write(cfg.Revoked, []byte("bob\n"))
 		<-bob.Context().Done()

@@ -45,12 +45,12 @@ func newKey(k jose.JSONWebKey) (Key, error) {
 	case []byte:
 		a = jose.HS256
 		if len(key) < minSecret {
-			return Key{}, fmt.Errorf("a secret of %d bytes; %d are needed", len(key), minSecret)
+			return Key{}, fmt.Errorf("a secret of %d bytes; HS256 needs at least %d", len(key), minSecret)
 		}
 	case *rsa.PublicKey:
 		a = jose.RS256
 		if key.Size() < 256 {
-			return Key{}, fmt.Errorf("an RSA key of %d bits; 2048 are needed", 8*key.Size())
+			return Key{}, fmt.Errorf("an RSA key of %d bits; RS256 needs at least 2048", 8*key.Size())
 		}
 	case *rsa.PrivateKey:
 		k2, err := newKey(jose.JSONWebKey{Key: &key.PublicKey})
@@ -116,7 +116,8 @@ func MarshalKey(k Key) ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// MarshalPublic encodes the public parts of keys as a JSON Web Key Set. Shared secrets have none.
+// MarshalPublic encodes the public parts of keys as a JSON Web Key Set. It fails for a shared secret,
+// which has no public part.
 func MarshalPublic(keys []Key) ([]byte, error) {
 	set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}
 	for _, k := range keys {
@@ -136,7 +137,8 @@ func (k Key) CanSign() bool {
 	return symmetric || !k.IsPublic()
 }
 
-// parseKeys parses a key file: a JSON Web Key or set, PEM blocks, or a raw shared secret.
+// parseKeys parses a key file, which holds a JSON Web Key or key set, PEM blocks, or a raw shared
+// secret. Errors continue a sentence that begins with the file's name.
 func parseKeys(b []byte) ([]Key, error) {
 	var raw []jose.JSONWebKey
 	switch text := bytes.TrimSpace(b); {
@@ -228,7 +230,7 @@ func parsePEM(block *pem.Block) (any, error) {
 	return nil, fmt.Errorf("holds a PEM block %q, which is not a key", block.Type)
 }
 
-// ReadKeys reads keys from a file or a URL: https://, or http:// on this machine.
+// ReadKeys reads keys from a file or a URL, which is https:// or, on this machine, http://.
 func ReadKeys(ctx context.Context, source string) ([]Key, error) {
 	var b []byte
 	var err error
@@ -249,7 +251,7 @@ func ReadKeys(ctx context.Context, source string) ([]Key, error) {
 
 func isURL(source string) bool { return strings.Contains(source, "://") }
 
-// checkURL rejects URLs whose keys an attacker on the path could replace.
+// checkURL rejects URLs where an attacker on the path could replace the keys.
 func checkURL(source string) error {
 	u, err := url.Parse(source)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // QueryParameter carries a token in the session's URL, for clients that cannot send it in SETUP.
 const QueryParameter = "token"
 
-// maxGrants bounds the distinct tokens of a session.
+// maxGrants limits the distinct tokens of a session.
 const maxGrants = 64
 
 // Action is a kind of access to a namespace.
@@ -35,12 +35,12 @@ type Session struct {
 	own []*Grant
 
 	mu     sync.Mutex
-	byText map[string]*Grant // includes tokens of requests; nil once closed
+	byText map[string]*Grant // includes the tokens of requests; nil once closed
 }
 
-// Open verifies a session's credentials. Its error is a *moqt.SessionError with which to close the
-// session. A session without credentials has the anonymous rights. Close the result when the
-// session ends.
+// Open verifies a session's credentials. The error is a *moqt.SessionError with which to close the
+// session. A session without credentials has the anonymous rights. Close the result when the session
+// ends.
 func (a *Authority) Open(s *moqt.Session) (*Session, error) {
 	x := &Session{a: a, byText: map[string]*Grant{}}
 	add := func(g *Grant, err error) error {
@@ -110,7 +110,7 @@ func (x *Session) MayStay() bool {
 	return len(x.own) > 0 || len(x.byText) > 0 || !everybody.none()
 }
 
-// Subject returns the authenticated identity, "" if none.
+// Subject returns the authenticated identity, or "" if there is none.
 func (x *Session) Subject() string {
 	if len(x.own) == 0 {
 		return ""
@@ -125,8 +125,8 @@ func (x *Session) everybody() *Grant {
 	return x.a.anonymous
 }
 
-// Ended returns a channel that receives the reason once all of the session's own grants have ended;
-// nil if it has none.
+// Ended returns a channel that receives the reason once all of the session's own grants have ended. It
+// returns nil if the session has none.
 func (x *Session) Ended() <-chan *moqt.SessionError {
 	if len(x.own) == 0 {
 		return nil
@@ -147,7 +147,7 @@ func (x *Session) Ended() <-chan *moqt.SessionError {
 	return ended
 }
 
-// Renewed reports whether any grant of the session is still valid, including those of requests.
+// Renewed reports whether any grant of the session or its requests is still valid.
 func (x *Session) Renewed() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -159,8 +159,8 @@ func (x *Session) Renewed() bool {
 	return slices.ContainsFunc(x.own, func(g *Grant) bool { return g.ctx.Err() == nil })
 }
 
-// Allow returns the grant that allows an action on a track, or on a namespace if the track's name
-// is empty. tokens are those in the request. Its error is a *moqt.RequestError.
+// Allow returns the grant that allows an action on a track, or on a namespace if the track's name is
+// empty. tokens are the request's tokens. The error is a *moqt.RequestError.
 //
 // Publish rights include subscribing to the same namespaces, and subscribe rights include
 // publishing receipts there.

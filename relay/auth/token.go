@@ -16,7 +16,7 @@ import (
 	"holocast/internal/moqt"
 )
 
-// Claims are the claims of a token: the registered ones (RFC 7519) and namespace prefixes.
+// Claims are the claims of a token: the registered claims (RFC 7519) and namespace prefixes.
 type Claims struct {
 	jwt.Claims
 	// Publish and Subscribe are the prefixes of namespaces in which the holder may publish or
@@ -93,7 +93,7 @@ func (p *Prefixes) UnmarshalJSON(b []byte) error {
 // MaxTokenLength is the maximum size of a token in bytes.
 const MaxTokenLength = 8 << 10
 
-// clockSkew is the tolerance for an issuer's clock ahead of the relay's.
+// clockSkew is how far an issuer's clock may be ahead of the relay's.
 const clockSkew = 30 * time.Second
 
 // Token errors.
@@ -103,7 +103,7 @@ var (
 	ErrExpired   = errors.New("the token has expired")
 	ErrNotYet    = errors.New("the token is not valid yet")
 	ErrRevoked   = errors.New("the token was revoked")
-	ErrOther     = errors.New("the token is for another audience, or from another issuer")
+	ErrOther     = errors.New("the token is for another audience or from another issuer")
 )
 
 // verify checks a token's signature and its registered claims at the time now.
@@ -153,7 +153,7 @@ func (c *Claims) check(issuer, audience string, now time.Time) error {
 	return nil
 }
 
-// subject returns the authenticated identity: the sub claim, or a hash of the token.
+// subject returns the authenticated identity, which is the sub claim or a hash of the token.
 func (c *Claims) subject(raw string) string {
 	switch {
 	case c.Subject != "" && c.Issuer != "":
@@ -165,7 +165,7 @@ func (c *Claims) subject(raw string) string {
 	return "token " + hex.EncodeToString(sum[:8])
 }
 
-// Mint signs a token. It sets iat, and jti and sub if empty; sub defaults to jti.
+// Mint signs a token. It sets iat, a random jti if that is empty, and sub to jti if sub is empty.
 func Mint(k Key, c Claims, now time.Time) (raw string, id string, err error) {
 	if !k.CanSign() {
 		return "", "", errors.New("a public key cannot sign tokens")

@@ -17,19 +17,19 @@ import (
 const (
 	blockSize = 256
 	blockLow  = 64                     // replace a block with fewer numbers left
-	linger    = time.Second            // from the last datagram to taking back a viewer's block
-	overdue   = 100 * time.Millisecond // after this, a number without a record counts as unused
+	linger    = time.Second            // time from the last datagram until a viewer's block is taken back
+	overdue   = 100 * time.Millisecond // time after which a number without a record counts as unused
 )
 
-// routeKey identifies a route: the peer's address.
+// routeKey identifies a route by the peer's address.
 type routeKey = netip.AddrPort
 
-// conn is a connection in the fast path: a publisher's, a viewer's, or both. It implements
+// conn is a connection in the fast path, of a publisher, a viewer or both. It implements
 // quicext.Sender.
 type conn struct {
 	m      *Manager
 	prefix []byte      // of DATAGRAM frame contents
-	waits  func() bool // reports datagrams of user space queued in the session
+	waits  func() bool // reports whether user space has datagrams queued in the session
 	handle quicext.Handle
 
 	lastDatagram atomic.Int64 // from the publisher, by CLOCK_MONOTONIC
@@ -58,13 +58,13 @@ type conn struct {
 	block       *block
 	old         []*block // taken back, but some numbers have no record yet
 	wanted      time.Duration
-	suspended   time.Duration // time at which the kernel suspended the viewer; 0 = it did not
+	suspended   time.Duration // time at which the kernel suspended the viewer; 0 = not suspended
 	held        bool          // key updates are on hold
 
 	handover
 }
 
-// location is an object of a track.
+// location identifies an object of a track.
 type location struct {
 	track         uint32
 	group, object uint64
@@ -80,7 +80,7 @@ type block struct {
 	taken      time.Duration          // time of takeBack
 }
 
-// see marks a number as recorded. It returns false if the number is of another block.
+// see marks a number as recorded. It returns false if the number belongs to another block.
 func (b *block) see(number int64) bool {
 	if number < b.first || number >= b.end {
 		return false
@@ -122,7 +122,7 @@ func (c *conn) becomeViewer() bool {
 	return true
 }
 
-// enter updates the kernel's maps to the connection's state. c.mu is held.
+// enter brings the kernel's maps up to date with the connection's state. c.mu is held.
 func (c *conn) enter() {
 	s := &c.state
 	if s.Generation == 0 || c.gone {
@@ -196,8 +196,8 @@ func (c *conn) startSource() {
 		Start(kernel.SourceOptions{Remote: c.state.Remote, HeaderKey: c.state.Rx.HP, Prefix: c.prefix})
 }
 
-// received records a datagram that viewers want. The kernel opens the publisher's packets from then
-// on, until linger has passed without another.
+// received records a datagram that viewers want. From then on the kernel opens the publisher's
+// packets, until none has arrived for linger.
 func (c *conn) received() {
 	if now := c.m.now(); now-time.Duration(c.lastDatagram.Swap(int64(now))) < linger {
 		return
@@ -302,8 +302,8 @@ func (c *conn) record(r kernel.Record) {
 	}
 }
 
-// forwarded reports whether the kernel sent an object. User space gets a packet only after the
-// programs are done with it.
+// forwarded reports whether the kernel sent an object. The answer is final, since user space receives
+// a packet only after the programs are done with it.
 func (c *conn) forwarded(p location) bool {
 	c.m.drain()
 	c.mu.Lock()
@@ -323,8 +323,8 @@ func (c *conn) forwarded(p location) bool {
 	return false
 }
 
-// passedOn records that user space sent an object that the kernel did not send. Once that was the
-// last fallback, later objects cannot overtake it.
+// passedOn records that user space sent an object that the kernel did not send. If it was the last
+// fallback, later objects can no longer overtake one.
 func (c *conn) passedOn(p location) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -381,10 +381,9 @@ func (c *conn) precompute() {
 	}
 }
 
-// changeBlock takes back packet numbers that are of no use, and gives the kernel new ones when
-// there is something to send and user space has caught up. Earlier, packets from user space would
-// overtake the block, and the kernel would overtake the datagrams queued in user space. c.mu is
-// held.
+// changeBlock takes back packet numbers that are of no use, and gives the kernel new ones when there
+// is something to send and user space has caught up. Before that, packets from user space would
+// overtake the block, and the kernel would overtake datagrams queued in user space. c.mu is held.
 func (c *conn) changeBlock(p quicext.Port, now time.Duration) {
 	v := c.m.forwarder.Viewer(c.viewer)
 	want := now-c.wanted < linger && !c.state.KeyUpdateDue
@@ -408,8 +407,8 @@ func (c *conn) changeBlock(p quicext.Port, now time.Duration) {
 	v.Give(first, first+blockSize, c.state.KeyPhase)
 }
 
-// kernelMaySend reports whether the kernel may send: the viewer is not handed over, and user space has
-// sent everything queued for it. c.mu is held.
+// kernelMaySend reports whether the kernel may send to the viewer, which must not be handed over, and
+// for which user space must have sent everything queued. c.mu is held.
 func (c *conn) kernelMaySend(p quicext.Port, v *kernel.Viewer, now time.Duration) bool {
 	left, _, _, object := v.Fallbacks()
 	handed := c.handed
@@ -463,8 +462,8 @@ func (c *conn) releaseOld(p quicext.Port, now time.Duration) {
 	c.old = kept
 }
 
-// tick wakes the connection if it has work that no event triggers. It reports whether the kernel is
-// forwarding to it. m.mu is held.
+// tick wakes the connection if it has work that no event triggers. It reports whether the kernel
+// forwards to it. m.mu is held.
 func (c *conn) tick() (active bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -482,7 +481,7 @@ func (c *conn) tick() (active bool) {
 		}
 	}
 	v := c.m.forwarder.Viewer(c.viewer)
-	if !v.On() { // the viewer's address changed: Changed follows if it is genuine
+	if !v.On() { // the viewer's address changed; Changed follows if the change is genuine
 		if c.suspended == 0 {
 			c.suspended = now
 		} else if now-c.suspended > overdue {

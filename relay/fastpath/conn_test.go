@@ -36,8 +36,8 @@ func (p *port) DatagramsWait() bool         { return p.wait }
 func (p *port) HoldKeyUpdates(bool)         {}
 func (p *port) Detach()                     {}
 
-// TestNumbersWhileUserSpaceSends: while user space sends to a viewer, the kernel reserves no packet
-// numbers, however many packets are sent. Once the queues are empty it does.
+// TestNumbersWhileUserSpaceSends checks that no packet numbers are reserved for the kernel while user
+// space sends to a viewer, however many packets are sent, and that they are once the queues are empty.
 func TestNumbersWhileUserSpaceSends(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: the kernel fast path needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")
@@ -82,7 +82,7 @@ func testNumbersWhileUserSpaceSends(t *testing.T, k *kernel.Forwarder) {
 		before := p.reserved
 		*wait = true
 		for range 100 {
-			p.overtaken = true // by a packet from user space
+			p.overtaken = true // overtaken by a packet from user space
 			drain()
 		}
 		if p.reserved != before || c.block != nil {

@@ -3,11 +3,11 @@
 // 3). It is transparent to viewers: packets are sealed with their connection's keys, use packet
 // numbers reserved from quic-go, and stay within the congestion window.
 //
-// The process catches up afterwards. The kernel reports its packets through a ring. Each connection
-// registers them with quic-go before it handles ACKs (internal/quicext), and the [origin.Sink] that
-// Viewer returns skips the objects forwarded. User space always receives the publisher's packet
-// too, so it handles packets the programs cannot parse, and viewers without packet numbers or
-// window, as if there were no fast path.
+// The process catches up afterwards. The kernel reports the packets it sent through a ring. Each
+// connection registers them with quic-go before it handles ACKs (internal/quicext), and the
+// [origin.Sink] that Viewer returns skips the forwarded objects. User space also receives every
+// publisher's packet, so it handles packets that the programs cannot parse, and viewers without packet
+// numbers or window, as if there were no fast path.
 //
 // The kernel implements only ChaCha20-Poly1305. With the fast path on, the relay's TLS therefore
 // prefers it with every peer that offers it (RFC 8446 makes it optional). Connections with other
@@ -21,7 +21,7 @@ import (
 	"holocast/relay/fastpath/kernel"
 )
 
-// Mode is the configured use of the fast path.
+// Mode says whether to use the fast path.
 type Mode string
 
 // Modes.
@@ -48,17 +48,17 @@ type Stats struct {
 	Viewers    int // viewer connections in the kernel
 	// Refused counts the connections handled in user space, by reason.
 	Refused map[string]uint64
-	// Registered counts packets registered with their connections; Lag is the time between sending
-	// and registering, summed over packets.
+	// Registered counts packets registered with their connections. Lag is the time between sending
+	// and registration, summed over packets.
 	Registered uint64
 	Lag        time.Duration
 	Lost       uint64 // registered packets declared lost
-	// Handovers counts how often user space took too long to catch up and a viewer was handed to it
-	// for a while; HandedOver is the number currently handed over.
+	// Handovers counts how often a viewer was handed to user space for a while because user space
+	// took too long to catch up. HandedOver is the number of viewers currently handed over.
 	Handovers  uint64
 	HandedOver int
-	// Unregistered is the number of bytes sent by the kernel and not registered yet: congestion
-	// control does not know of them.
+	// Unregistered is the number of bytes that the kernel has sent but that are not registered yet,
+	// so that congestion control does not know of them.
 	Unregistered int64
 	Budget       int64 // bytes the kernel may currently send, summed over viewers
 }

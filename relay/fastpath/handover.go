@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// maxCatchUp is the time user space has to catch up with the fallbacks. Beyond it, the machine
-	// or path is too busy for sending both from the kernel and from user space.
+	// maxCatchUp is how long user space may take to catch up with the fallbacks. If it takes
+	// longer, the machine or path is too busy to send from both the kernel and user space.
 	maxCatchUp  = 30 * time.Millisecond
 	minHandover = time.Second // initial duration of a handover
 	maxHandover = 8 * time.Second
@@ -21,24 +21,23 @@ const (
 // user space for a while if that takes too long.
 //
 // The kernel continues once user space has sent everything queued; groups of one object never wait.
-// If user space takes longer than maxCatchUp, it sends everything for a second, and twice as long
-// whenever the kernel falls behind again soon: on a machine without spare CPU time, two ways of
-// sending cost more than one.
+// If user space takes longer than maxCatchUp, it sends everything for a second. The time doubles
+// whenever user space falls behind again soon, because on a machine without spare CPU time two ways
+// of sending cost more than one.
 type handover struct {
 	passed      uint64        // fallbacks passed on by user space
 	behindSince time.Duration // time since which user space has datagrams to send; 0 = none
 	handed      bool
 	until       time.Duration // end of the handover
 	duration    time.Duration // duration of the last handover
-	returned    uint64        // number of fallbacks when the handover ended; never = there were new ones since
+	returned    uint64        // number of fallbacks when the handover ended; never = there have been new ones
 	returnedAt  time.Duration
 }
 
 func newHandover() handover { return handover{returned: never} }
 
-// check reports whether the kernel may send. left is the number of fallbacks so far, several is set
-// if the last one is not the first object of its group, and unsent if user space has datagrams
-// queued.
+// check reports whether the kernel may send. left is the number of fallbacks so far. several means
+// that the last one is not the first object of its group, unsent that user space has datagrams queued.
 func (h *handover) check(now time.Duration, left uint64, several, unsent bool) bool {
 	if h.handed {
 		if now < h.until {

@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// TestHandover: the kernel continues only after user space has sent everything. A viewer whose user
-// space takes too long is handed over, for longer each time that the kernel falls behind again
-// soon.
+// TestHandover checks that the kernel continues only after user space has sent everything. A viewer is
+// handed over if user space takes too long, and for longer each time that this happens again soon.
 func TestHandover(t *testing.T) {
 	const ms = time.Millisecond
 	type step struct {

@@ -36,15 +36,15 @@ const connIDLen = steer.IDLength
 
 // Intervals of the manager's goroutine.
 const (
-	lease       = time.Second            // after which the programs stop by themselves
+	lease       = time.Second            // time after which the programs stop by themselves
 	idle        = 200 * time.Millisecond // between ticks while nothing is forwarded
-	busy        = 5 * time.Millisecond   // between ticks otherwise; bounds the time that packets stay unregistered
+	busy        = 5 * time.Millisecond   // between ticks otherwise; limits how long packets stay unregistered
 	rescan      = 2 * time.Second        // to find new and deleted interfaces
 	retire      = time.Second            // before a slot is reused, for programs still running
 	forgetAfter = 5 * time.Second        // for a forwarded object that never reaches user space
 )
 
-// Manager is a relay's fast path. A nil Manager is off.
+// Manager is a relay's fast path. If it is nil, the fast path is off.
 type Manager struct {
 	cfg       Config
 	log       *slog.Logger
@@ -85,7 +85,7 @@ type track struct {
 	source    atomic.Pointer[conn] // the source in installed
 }
 
-// source is the relay's subscription at a publisher.
+// source is the relay's subscription to a publisher's track.
 type source struct {
 	c     *conn
 	alias uint64
@@ -172,8 +172,8 @@ func (m *Manager) Close() error {
 	return errors.Join(err, m.forwarder.Close())
 }
 
-// run renews the programs' lease, registers packets when no other event does, and tracks
-// interfaces.
+// run renews the programs' lease, makes connections register packets if no other event does, and
+// tracks interfaces.
 func (m *Manager) run(ctx context.Context) {
 	defer close(m.done)
 	timer := time.NewTimer(0)
@@ -203,7 +203,7 @@ func (m *Manager) run(ctx context.Context) {
 }
 
 // tick wakes the connections that have packets to register. It reports whether the kernel is
-// forwarding.
+// forwarding to any.
 func (m *Manager) tick() (active bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -218,7 +218,7 @@ func (m *Manager) tick() (active bool) {
 	return active
 }
 
-// chooseSources makes the kernel open the packets of exactly those publishers with a viewer served
+// chooseSources makes the kernel open the packets of exactly the publishers that have a viewer served
 // by the kernel. m.mu is held.
 func (m *Manager) chooseSources() {
 	needed := map[*conn]bool{}
@@ -248,8 +248,8 @@ func (m *Manager) want() {
 	}
 }
 
-// drain passes the records in the ring to their connections. While the ring is empty, connections
-// do not block each other.
+// drain passes the records in the ring to their connections. Connections do not block each other while
+// the ring is empty.
 func (m *Manager) drain() {
 	m.ringMu.RLock()
 	empty := m.closed || m.forwarder.Drained()
@@ -269,10 +269,10 @@ func (m *Manager) drain() {
 	})
 }
 
-// now returns the time of CLOCK_MONOTONIC, without a system call.
+// now returns the time on CLOCK_MONOTONIC without a system call.
 func (m *Manager) now() time.Duration { return m.startK + time.Since(m.start) }
 
-// time converts a time of CLOCK_MONOTONIC.
+// time converts a time on CLOCK_MONOTONIC to a time.Time.
 func (m *Manager) time(at time.Duration) time.Time { return m.start.Add(at - m.startK) }
 
 // attach attaches the programs to new interfaces, reattaches them where they were detached, and
@@ -292,7 +292,7 @@ func (m *Manager) attach() error {
 			if old.Intact() {
 				continue
 			}
-			m.log.Warn("kernel fast path: reattached to an interface it was detached from", "interface", a.Name)
+			m.log.Warn("kernel fast path: reattached programs that had been detached", "interface", a.Name)
 			if e := old.Detach(); e != nil {
 				err = errors.Join(err, e)
 			}
@@ -345,7 +345,7 @@ func (m *Manager) Publisher(t *origin.Track, sub *moqt.Subscription) {
 }
 
 // Viewer makes the kernel forward a track to a viewer until pub ends. It returns a sink that skips
-// the objects forwarded.
+// forwarded objects.
 func (m *Manager) Viewer(t *origin.Track, pub *moqt.Publication) origin.Sink {
 	inner := origin.Publication{Publication: pub}
 	if m == nil {
@@ -373,7 +373,7 @@ func (m *Manager) Viewer(t *origin.Track, pub *moqt.Publication) origin.Sink {
 	return &sink{inner, c, k}
 }
 
-// connection returns the conn of a session, creating it if needed; take assigns its role.
+// connection returns the conn of a session, creating it if needed. take assigns its role.
 func (m *Manager) connection(s *moqt.Session, take func(*conn) bool) *conn {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -415,7 +415,7 @@ func (m *Manager) connection(s *moqt.Session, take func(*conn) bool) *conn {
 	return c
 }
 
-// remove removes a connection that ended.
+// remove removes a connection that has ended.
 func (m *Manager) remove(qc *quic.Conn) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -435,7 +435,7 @@ func (m *Manager) remove(qc *quic.Conn) {
 	c.forget()
 }
 
-// change changes a track and updates the kernel.
+// change changes a track by calling do and updates the kernel.
 func (m *Manager) change(t *origin.Track, do func(*track)) *track {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -455,8 +455,8 @@ func (m *Manager) change(t *origin.Track, do func(*track)) *track {
 	return k
 }
 
-// install updates the kernel to a track. User space serves a track with several publishers, since
-// it detects duplicates. m.mu is held.
+// install updates the kernel's state of a track. A track with several publishers is left to user
+// space, which detects duplicates. m.mu is held.
 func (m *Manager) install(k *track) error {
 	if m.closed {
 		return nil
@@ -538,7 +538,7 @@ func (m *Manager) Stats() Stats {
 	return s
 }
 
-// slots allocates indices of a table in shared memory. A freed index is reused only after a while,
+// slots allocates indices in a table in shared memory. A freed index is reused only after a while,
 // since programs may still be using it.
 type slots struct {
 	n       int

@@ -20,7 +20,7 @@ type Config struct {
 // Manager is the fast path, which is always off on this platform.
 type Manager struct{}
 
-// Possible returns an error, since the fast path cannot run here.
+// Possible returns an error, since the fast path cannot run on this platform.
 func Possible() error { return errors.New("it needs Linux on x86-64 or arm64") }
 
 // Try returns the same error as Possible.

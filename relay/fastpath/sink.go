@@ -14,7 +14,7 @@ type sink struct {
 	k *track
 }
 
-// SendDatagram sends an object, unless the kernel has.
+// SendDatagram sends an object unless the kernel has sent it.
 func (s *sink) SendDatagram(d moqt.Datagram) error {
 	if source := s.k.source.Load(); source != nil {
 		source.received()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestSlots: a freed slot is not reused immediately.
+// TestSlots checks that a freed slot is not reused immediately.
 func TestSlots(t *testing.T) {
 	s := newSlots(2)
 	a, b := s.take(), s.take()
@@ -24,7 +24,7 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// TestBlock: a block counts the records of its own numbers only.
+// TestBlock checks that a block counts the records of only its own numbers.
 func TestBlock(t *testing.T) {
 	b := &block{first: 1000, end: 1000 + blockSize}
 	for number, ours := range map[int64]bool{
@@ -48,7 +48,7 @@ func TestMode(t *testing.T) {
 	}
 }
 
-// TestNil: a nil Manager is off.
+// TestNil checks that with a nil Manager the fast path is off.
 func TestNil(t *testing.T) {
 	var m *Manager
 	m.Publisher(nil, nil)

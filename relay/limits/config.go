@@ -13,7 +13,7 @@ type Kind int
 const (
 	Connections   Kind = iota // QUIC connections, from their first packet
 	Streams                   // opened by the peer
-	Window                    // bytes of flow-control credit beyond the initial window
+	Window                    // bytes of flow-control credit beyond the initial windows
 	Waiting                   // unanswered requests
 	Subscriptions             // to tracks and namespaces
 	Fetches
@@ -58,7 +58,7 @@ var scopeNames = [scopes]string{"session", "address", "all"}
 
 func (s Scope) String() string { return scopeNames[s] }
 
-// Bounds are the limits of one kind; 0 means no limit.
+// Bounds are the limits of one kind. 0 means no limit.
 type Bounds struct {
 	Session int64 `yaml:"session,omitempty"`
 	Address int64 `yaml:"address,omitempty"`
@@ -110,7 +110,7 @@ func Default() Config {
 	}
 }
 
-// of returns the limits of a kind.
+// of returns the bounds of a kind.
 func (c *Config) of(k Kind) *Bounds {
 	return [kinds]*Bounds{
 		&c.Connections, &c.Streams, &c.Window, &c.Waiting, &c.Subscriptions, &c.Fetches, &c.Namespaces, &c.Tracks,
@@ -125,9 +125,9 @@ func (c *Config) Validate() error {
 		for s := range scopes {
 			switch v := *c.of(k).at(s); {
 			case v < 0:
-				return fmt.Errorf("limits.%s.%s must not be negative; 0 is no limit", k, s)
+				return fmt.Errorf("limits.%s.%s must not be negative; 0 means no limit", k, s)
 			case v != 0 && s == Session && !k.ofSessions():
-				return fmt.Errorf("limits.%s.session: not available per session", k)
+				return fmt.Errorf("limits.%s.session: this limit does not exist per session", k)
 			case v != 0 && s == All && k == Cached:
 				return fmt.Errorf("limits.cached.all: use cache.totalBytes instead")
 			}

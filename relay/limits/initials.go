@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// measureEvery is the interval of rate measurements during traffic.
+	// measureEvery is the interval between rate measurements while there is traffic.
 	measureEvery = 100 * time.Millisecond
-	// maxSources bounds the addresses counted separately: a flood may forge any number of them.
+	// maxSources bounds the addresses counted separately, since a flood may forge any number of them.
 	maxSources = 4096
 	// maxOwnShares bounds the addresses with a share of their own.
 	maxOwnShares = 16
 )
 
-// shares are the fractions of Initial packets that the kernel passes; 1 passes all.
+// shares are the fractions of Initial packets that the kernel passes, from 0 to 1.
 type shares struct {
 	own  map[netip.Prefix]float64 // of addresses (IPv6: /64s) over their limit
 	rest float64                  // of all other addresses
@@ -37,15 +37,15 @@ func (s shares) of(p netip.Prefix) float64 {
 // all reports whether all packets pass.
 func (s shares) all() bool { return len(s.own) == 0 && s.rest == 1 }
 
-// initials limits Initial packets of new connections (RFC 9000 §17.2.2). Answering a flood of them
-// is expensive, and they resemble genuine clients' packets. If their rate exceeds a limit for
-// longer than a second, the kernel drops a fraction of them. Rates are estimated from the packets
+// initials limits Initial packets of new connections (RFC 9000 §17.2.2). Answering a flood of them is
+// expensive, and they resemble packets of genuine clients. If they exceed a limit by more than one
+// second's worth of packets, the kernel drops a fraction of them. Rates are estimated from the packets
 // that pass.
 type initials struct {
 	began chan struct{} // signalled by the first packet after an idle time
 
 	mu sync.Mutex
-	// passed packets since the last measurement; the zero prefix counts addresses beyond maxSources
+	// packets passed since the last measurement; the zero prefix counts addresses beyond maxSources
 	passed   map[netip.Prefix]float64
 	flows    map[netip.Prefix]*flow // addresses with a backlog
 	rest     flow                   // all addresses without a share of their own
@@ -60,13 +60,14 @@ func (i *initials) init() {
 	i.passed, i.flows, i.shares.rest = map[netip.Prefix]float64{}, map[netip.Prefix]*flow{}, 1
 }
 
-// flow measures packets of one address or of several.
+// flow measures the packets of one or several addresses.
 type flow struct {
 	rate    float64 // packets per second
 	backlog float64 // packets over the limit
 }
 
-// measure counts arrived packets and reports whether the backlog exceeds one second of limit.
+// measure adds the packets that arrived in elapsed seconds and reports whether the backlog exceeds one
+// second of limit.
 func (f *flow) measure(arrived, limit, elapsed float64) (over bool) {
 	f.rate = max(arrived/elapsed, f.rate/2)
 	if limit == 0 {
@@ -94,9 +95,9 @@ func (l *Limits) CountInitials(from netip.Addr, n int) {
 	i.passed[key] += float64(n)
 }
 
-// FitInitials limits Initial packets until ctx ends. It calls pass with the fractions of packets to
-// let through, per address and for all others, and repeats the call while not all packets pass, so
-// that the filter can vary its choice.
+// FitInitials limits Initial packets until ctx is done. It calls pass with the fractions of packets to
+// pass: own by address, and rest for all other addresses. While not all packets pass, it repeats the
+// call so that the filter can vary its choice.
 func (l *Limits) FitInitials(ctx context.Context, pass func(own map[netip.Prefix]float64, rest float64) error,
 	log *slog.Logger,
 ) {
@@ -139,7 +140,7 @@ func (l *Limits) fitUntilIdle(ctx context.Context, pass func(own map[netip.Prefi
 		}
 		switch {
 		case before:
-			log.Warn("Initial packets exceed the limit: dropping some", "limits", "initials",
+			log.Warn("Initial packets exceed the limit, dropping some", "limits", "initials",
 				"addresses", slices.Collect(maps.Keys(i.shares.own)), "of_others", 1-i.shares.rest)
 		case after:
 			log.Info("Initial packets are within the limit again")
@@ -154,7 +155,7 @@ func (i *initials) start(now time.Time) {
 	i.measured = now
 }
 
-// fitOnce estimates rates and sets the shares. calm means that no packets arrived and there is no
+// fitOnce estimates rates and sets the shares. It returns true if no packets arrived and there is no
 // backlog.
 func (l *Limits) fitOnce() (calm bool) {
 	l.mu.Lock()

@@ -62,7 +62,7 @@ func (k *kernel) send(from netip.Addr, n int) {
 	}
 }
 
-// during calls send for each 100 ms window of d.
+// during calls send for each 100 ms window within d.
 func (k *kernel) during(d time.Duration, send func(window int)) {
 	for window := range int(d / measureEvery) {
 		send(window)
@@ -94,8 +94,8 @@ func addr(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
 }
 
-// TestInitials: a flood is reduced to the limits, other addresses lose nothing to one address's
-// flood, and all packets pass again afterwards.
+// TestInitials checks that a flood is reduced to the limits, that other addresses lose nothing because
+// of one address's flood, and that all packets pass again afterwards.
 func TestInitials(t *testing.T) {
 	const clients = 50
 	calm := func(k *kernel) { // 500 packets a second from many clients
@@ -174,7 +174,7 @@ func TestInitials(t *testing.T) {
 	}
 }
 
-// TestInitialsBurst: one second's limit may arrive at once.
+// TestInitialsBurst checks that one second's limit may arrive in a burst.
 func TestInitialsBurst(t *testing.T) {
 	inBubble(t, Bounds{0, 1000, 10_000}, func(k *kernel) {
 		for range 5 {
@@ -187,7 +187,7 @@ func TestInitialsBurst(t *testing.T) {
 	})
 }
 
-// TestInitialsOfManyAddresses: memory is bounded.
+// TestInitialsOfManyAddresses checks that memory is bounded.
 func TestInitialsOfManyAddresses(t *testing.T) {
 	inBubble(t, Bounds{0, 1000, 10_000}, func(k *kernel) {
 		k.during(2*time.Second, func(window int) {
@@ -204,7 +204,7 @@ func TestInitialsOfManyAddresses(t *testing.T) {
 	})
 }
 
-// TestInitialsReplaced: removing the limits lets all packets pass again.
+// TestInitialsReplaced checks that all packets pass again when the limits are removed.
 func TestInitialsReplaced(t *testing.T) {
 	inBubble(t, Bounds{0, 1000, 10_000}, func(k *kernel) {
 		k.during(time.Second, func(int) { k.send(addr(1), 10_000) })
@@ -219,7 +219,7 @@ func TestInitialsReplaced(t *testing.T) {
 	})
 }
 
-// TestInitialsFail: FitInitials returns if the kernel refuses the shares.
+// TestInitialsFail checks that FitInitials returns if the kernel refuses the shares.
 func TestInitialsFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Config{Initials: Bounds{0, 10, 10}}, origin.NewMemory(1<<20))

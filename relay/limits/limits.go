@@ -1,7 +1,7 @@
-// Package limits bounds a relay's resources that peers may use, per session, per address and in
-// total. Only the peer that exceeds a limit is refused or slowed down: the last quarter of an
-// amount is shared out equally among sessions or addresses, and rates are shared by max-min
-// fairness, so peers with small demands are not affected by others.
+// Package limits bounds a relay's resources that peers may use, per session, per address and in total.
+// Only peers that exceed a limit are refused or slowed down. The last quarter of an amount is shared
+// equally among sessions or addresses, and rates are shared by max-min fairness, so that peers with
+// small demands are not affected by others.
 package limits
 
 import (
@@ -17,7 +17,7 @@ import (
 	"holocast/internal/origin"
 )
 
-// Limits enforces the limits of a relay. Its methods and those of Peer are safe for concurrent use.
+// Limits enforces the limits of a relay. Its methods and Peer's are safe for concurrent use.
 type Limits struct {
 	memory   *origin.Memory
 	now      func() time.Time
@@ -41,7 +41,7 @@ type node struct {
 	memory   *origin.Memory // nil until something is cached
 }
 
-// New returns limits. Cached bytes also count towards memory.
+// New returns limits whose cached bytes also count towards memory.
 func New(c Config, memory *origin.Memory) *Limits {
 	l := &Limits{
 		memory: memory, now: time.Now, c: c,
@@ -64,14 +64,14 @@ func (l *Limits) Replace(c Config) {
 	}
 }
 
-// bound applies the limit of a node's memory. l.mu is held.
+// bound applies the limit on cached bytes to a node's memory. l.mu is held.
 func (l *Limits) bound(n *node) {
 	if n.memory != nil {
 		n.memory.SetLimit(*l.c.Cached.at(n.scope))
 	}
 }
 
-// Refused is the error of an exceeded limit.
+// Refused is returned when a limit would be exceeded.
 type Refused struct {
 	Kind  Kind
 	Scope Scope
@@ -90,7 +90,7 @@ func (e *Refused) Error() string {
 // retryAfter is the time that a refused peer waits before it retries.
 const retryAfter = time.Second
 
-// Unwrap returns the refusal of a request.
+// Unwrap returns the error with which to refuse a request.
 func (e *Refused) Unwrap() error {
 	return &moqt.RequestError{
 		Code:          wire.RequestExcessiveLoad,
@@ -125,9 +125,9 @@ func prefixOf(ip netip.Addr) netip.Prefix {
 	return p
 }
 
-// Suspect reports whether a client at the address should validate its address (Retry) first: the
-// address has many connections, or it or all addresses together attempt many. Source addresses may
-// be forged.
+// Suspect reports whether a client at the address should first validate its address (Retry), because
+// the address has many connections, or because it or all addresses together attempt many. Source
+// addresses may be forged.
 func (l *Limits) Suspect(a net.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,8 +147,8 @@ func (l *Limits) hurries(n *node) bool {
 	return n.rates[Handshakes-firstRate].due.Sub(l.now()) > Handshakes.burst()/2
 }
 
-// Greedy reports whether a new session of the address would have to wait for a rate. Such an
-// address could reconnect repeatedly to have an initial window's bytes read each time.
+// Greedy reports whether a new session of the address would have to wait for a rate. Otherwise such an
+// address could reconnect repeatedly to have an initial window of bytes read each time.
 func (l *Limits) Greedy(a net.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -204,7 +204,7 @@ func (l *Limits) sweep(now time.Time) {
 	}
 }
 
-// Close releases the peer's resources. Its cached bytes are released with their tracks.
+// Close releases the peer's resources, except for cached bytes, which are released with their tracks.
 func (p *Peer) Close() {
 	p.l.mu.Lock()
 	defer p.l.mu.Unlock()
@@ -221,7 +221,7 @@ func (p *Peer) Close() {
 	p.node.memory.Close()
 }
 
-// Acquire takes n of a kind until Release, or fails with a *Refused.
+// Acquire takes n units of a kind until Release, or returns a *Refused.
 func (p *Peer) Acquire(k Kind, n int64) error {
 	if p == nil {
 		return nil
@@ -243,7 +243,7 @@ func (l *Limits) acquire(n *node, k Kind, amount int64) error {
 			continue
 		}
 		held := at.held[k] + amount
-		last := limit / 4 // shared out equally, which leaves room for peers that use little
+		last := limit / 4 // shared equally, which leaves room for peers that use little
 		if held > limit || len(at.children) > 1 && held > limit-last &&
 			child.held[k]+amount > max(1, last/int64(len(at.children))) {
 			l.limited[k][at.scope]++
@@ -256,7 +256,7 @@ func (l *Limits) acquire(n *node, k Kind, amount int64) error {
 	return nil
 }
 
-// Release returns n of a kind.
+// Release returns n units of a kind.
 func (p *Peer) Release(k Kind, n int64) {
 	if p == nil {
 		return
@@ -271,7 +271,7 @@ func (p *Peer) Release(k Kind, n int64) {
 	}
 }
 
-// Hold acquires one of each kind. release returns them; later calls do nothing.
+// Hold acquires one unit of each kind. release returns them; further calls of it do nothing.
 func (p *Peer) Hold(list ...Kind) (release func(), err error) {
 	for i, k := range list {
 		if err = p.Acquire(k, 1); err != nil {
@@ -328,7 +328,7 @@ type Usage struct {
 	Kind    Kind
 	Scope   Scope
 	Limit   int64  // 0 means no limit
-	Used    int64  // by the session or address that uses most; per second for rates
+	Used    int64  // of the session or address that uses most; per second for rates
 	Limited uint64 // refusals and delays
 }
 

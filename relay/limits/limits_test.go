@@ -38,7 +38,7 @@ func (k *clocked) connect(ip string) *Peer {
 	return p
 }
 
-// refusedBy returns the limit that err reports, "" for none.
+// refusedBy returns the limit that err reports, or "" if it reports none.
 func refusedBy(err error) string {
 	if r := (*Refused)(nil); errors.As(err, &r) {
 		return fmt.Sprintf("%s.%s", r.Kind, r.Scope)
@@ -46,7 +46,7 @@ func refusedBy(err error) string {
 	return ""
 }
 
-// most acquires until refused and returns the count and the reason.
+// most acquires units until it is refused. It returns their number and the reason for the refusal.
 func most(p *Peer, k Kind) (n int, why string) {
 	for {
 		if err := p.Acquire(k, 1); err != nil {
@@ -122,7 +122,7 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// TestRefusal: a refusal names the limit and the retry interval.
+// TestRefusal checks that a refusal names the limit and the retry interval.
 func TestRefusal(t *testing.T) {
 	k := newClocked(t, Config{Subscriptions: Bounds{Session: 1}})
 	p := k.connect("10.0.0.1")
@@ -151,8 +151,8 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// TestHandshakes: an address that connects too often must first validate its address and is then
-// refused. Other addresses are not affected.
+// TestHandshakes checks that an address that connects too often must first validate its address and is
+// then refused. Other addresses are not affected.
 func TestHandshakes(t *testing.T) {
 	k := newClocked(t, Config{Handshakes: Bounds{Address: 10}, Connections: Bounds{Address: 100}})
 	n := 0
@@ -177,8 +177,8 @@ func TestHandshakes(t *testing.T) {
 	k.connect("10.0.0.1")
 }
 
-// TestHandshakesOfManyAddresses: the total limit holds for addresses that connect once each, and
-// each must validate its address meanwhile.
+// TestHandshakesOfManyAddresses checks that the total limit applies to addresses that connect once
+// each, and that each must validate its address meanwhile.
 func TestHandshakesOfManyAddresses(t *testing.T) {
 	const limit, seconds, attempts = 100, 5, 2000 // attempts per second
 	k := newClocked(t, Config{Handshakes: Bounds{Address: 50, All: limit}})
@@ -217,7 +217,7 @@ func TestHandshakesOfManyAddresses(t *testing.T) {
 	}
 }
 
-// TestUnusedAddressesRemoved: addresses without sessions are removed.
+// TestUnusedAddressesRemoved checks that addresses are forgotten after their last session closes.
 func TestUnusedAddressesRemoved(t *testing.T) {
 	k := newClocked(t, Default())
 	for i := range 1000 {
@@ -236,7 +236,7 @@ type demand struct {
 	rate float64
 }
 
-// run lets peers spend up to their demand for the time wait and returns the bytes spent per second,
+// run lets peers spend up to their demand for the duration wait. It returns the bytes spent per second
 // by peer.
 func (k *clocked) run(demands []demand, wait time.Duration) []float64 {
 	const step = 5 * time.Millisecond
@@ -257,7 +257,7 @@ func (k *clocked) run(demands []demand, wait time.Duration) []float64 {
 	return total
 }
 
-// TestFairRates: small demands are met in full, whatever other peers demand.
+// TestFairRates checks that small demands are met in full, whatever other peers demand.
 func TestFairRates(t *testing.T) {
 	k := newClocked(t, Config{Bytes: Bounds{Session: 80_000, Address: 100_000, All: 150_000}})
 	greedy := demand{k.connect("10.0.0.1"), 1e6}
@@ -288,15 +288,16 @@ func TestFairRates(t *testing.T) {
 	}
 }
 
-// TestRatesOfReconnectingSessions: short sessions in sequence get no more than the limit of their
-// address or of the relay. Another session that uses less than its equal share is not delayed.
+// TestRatesOfReconnectingSessions checks that a sequence of short sessions gets no more than the limit
+// of their address or of the relay. Another session that uses less than its equal share is not
+// delayed.
 func TestRatesOfReconnectingSessions(t *testing.T) {
 	const step, lasts, limit = 5 * time.Millisecond, 10, 1000 // ms, s
 	for name, c := range map[string]struct {
 		bounds Bounds
 		stay   time.Duration // lifetime of each session; 200 start per second
 		apart  bool          // each has its own address
-		waits  bool          // the other session waits too: its share is less than a request per window
+		waits  bool          // the other session waits too, as its share is less than a request per window
 	}{
 		"leave at once":              {Bounds{Session: 200, Address: limit, All: 4000}, step, false, false},
 		"leave after a second":       {Bounds{Session: 200, Address: limit, All: 4000}, time.Second, false, false},
@@ -337,7 +338,7 @@ func TestRatesOfReconnectingSessions(t *testing.T) {
 					return true
 				})
 			}
-			// One second's limit at once, plus one request per session.
+			// One second's limit in a burst, plus one request per session.
 			if most := limit*(lasts+1) + 200*lasts; spent > most {
 				t.Errorf("%d requests in %d s, want at most %d", spent, lasts, most)
 			}
@@ -348,7 +349,7 @@ func TestRatesOfReconnectingSessions(t *testing.T) {
 	}
 }
 
-// TestGreedy: an address is greedy while a new session would have to wait.
+// TestGreedy checks that an address is greedy while a new session would have to wait.
 func TestGreedy(t *testing.T) {
 	k := newClocked(t, Config{Requests: Bounds{Session: 10, Address: 20}})
 	if k.Greedy(udp("10.0.0.1")) {
@@ -371,7 +372,7 @@ func TestGreedy(t *testing.T) {
 	}
 }
 
-// TestTake: a refused Take spends nothing.
+// TestTake checks that a refused Take charges nothing.
 func TestTake(t *testing.T) {
 	k := newClocked(t, Config{Requests: Bounds{Session: 10}})
 	p := k.connect("10.0.0.1")
@@ -384,12 +385,12 @@ func TestTake(t *testing.T) {
 		}
 		k.at = k.at.Add(10 * time.Millisecond)
 	}
-	if taken < 38 || taken > 41 { // one second's limit at once, then three seconds
+	if taken < 38 || taken > 41 { // one second's limit in a burst, then three seconds
 		t.Errorf("%d requests in 3 s at 10 a second", taken)
 	}
 }
 
-// TestPeer: Admission methods are subject to their limits.
+// TestPeer checks that the admission methods are subject to their limits.
 func TestPeer(t *testing.T) {
 	k := newClocked(t, Config{
 		Streams: Bounds{Session: 2}, Window: Bounds{Session: 100}, Requests: Bounds{Session: 1},
@@ -421,7 +422,7 @@ func TestPeer(t *testing.T) {
 	}
 }
 
-// TestReplace: new limits apply at once; use beyond them remains.
+// TestReplace checks that new limits apply immediately, and that use beyond them remains.
 func TestReplace(t *testing.T) {
 	k := newClocked(t, Config{Tracks: Bounds{Session: 5}, Cached: Bounds{Session: 5}})
 	p := k.connect("10.0.0.1")
@@ -453,8 +454,8 @@ func TestConfig(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"fetches.all=-1":        "limits.fetches.all must not be negative; 0 is no limit",
-		"connections.session=3": "limits.connections.session: not available per session",
+		"fetches.all=-1":        "limits.fetches.all must not be negative; 0 means no limit",
+		"connections.session=3": "limits.connections.session: this limit does not exist per session",
 		"cached.all=3":          "limits.cached.all: use cache.totalBytes instead",
 		"cached.session=3":      "",
 	} {

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// window is the measurement interval of rates.
+// window is the interval over which rates are measured.
 const window = 250 * time.Millisecond
 
-// burst returns the maximum lead of a peer over its rate.
+// burst returns how far a peer may be ahead of its rate.
 func (k Kind) burst() time.Duration {
 	if k == Handshakes || k == Requests {
-		return time.Second // many viewers may arrive at once
+		return time.Second // many viewers may arrive at the same time
 	}
 	return window
 }
 
-// rate is a node's spending of one kind.
+// rate tracks a node's spending of one kind.
 type rate struct {
 	due   time.Time // time at which the spending so far is within the limit or share
 	began time.Time // start of the window
@@ -37,7 +37,7 @@ func (r *rate) recent(now time.Time) float64 {
 	return 0
 }
 
-// latest returns the rate including an amount about to be spent.
+// latest returns the rate per second, including an amount about to be spent.
 func (r *rate) latest(amount float64) float64 {
 	return max(r.last, r.spent+amount) / window.Seconds()
 }
@@ -56,8 +56,8 @@ func (r *rate) roll(now time.Time) bool {
 	return true
 }
 
-// share returns the max-min fair share of limit: demands below it are met in full, and the others
-// get the share.
+// share returns the max-min fair share of limit. Demands below the share are met in full, and the
+// others get the share.
 func share(limit float64, wanted []float64) float64 {
 	slices.Sort(wanted)
 	for i, w := range wanted {
@@ -98,7 +98,7 @@ func (l *Limits) pay(n *node, k Kind, amount float64, always bool) (wait time.Du
 	}
 	took := seconds(amount / may)
 	if n.scope == Session && n.rates[i].due.IsZero() {
-		n.rates[i].due = l.start(n, k, now).Add(-took) // the first charge is free of waiting
+		n.rates[i].due = l.start(n, k, now).Add(-took) // the first charge need not wait
 	}
 	var due [scopes]time.Time
 	due[n.scope] = later(n.rates[i].due, now).Add(took)
@@ -141,8 +141,8 @@ func little(path []*node, k Kind, amount, limit float64) bool {
 	return false
 }
 
-// start returns the initial due time of a new session: that of its address or the relay. l.mu is
-// held.
+// start returns the initial due time of a new session, which is the later of its address's and the
+// relay's. l.mu is held.
 func (l *Limits) start(n *node, k Kind, now time.Time) time.Time {
 	due := now
 	for at := n.parent; at != nil; at = at.parent {
@@ -153,7 +153,7 @@ func (l *Limits) start(n *node, k Kind, now time.Time) time.Time {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// Take charges n to a rate, or fails with a *Refused and charges nothing.
+// Take charges n to a rate, or charges nothing and returns a *Refused.
 func (p *Peer) Take(k Kind, n int64) error {
 	if p == nil {
 		return nil

@@ -1,5 +1,5 @@
 // Package live serves an operator's page of a relay's sessions and tracks, with rates, losses and
-// their reasons. It exposes peers, subjects and tracks: serve it to the operator only.
+// their reasons. It exposes peers, subjects and tracks, so serve it only to the operator.
 package live
 
 import (
@@ -15,7 +15,7 @@ import (
 //go:embed page
 var files embed.FS
 
-// report is the page's data. Counters start with the session or track.
+// report is the page's data. Counters count from the start of the session or track.
 type report struct {
 	Time     int64     `json:"time_ms"` // by the relay's clock
 	Sessions []session `json:"sessions"`
@@ -42,10 +42,10 @@ type session struct {
 
 	// Losses of the session, by reason.
 	LostPackets      uint64 `json:"lost_packets"`      // towards the peer; retransmitted
-	Late             uint64 `json:"late_subgroups"`    // reset: missed their delivery timeout
+	Late             uint64 `json:"late_subgroups"`    // reset because their delivery timeout expired
 	Blocked          uint64 `json:"blocked_subgroups"` // no stream credit
 	UnsentDatagrams  uint64 `json:"unsent_datagrams"`  // the connection was congested
-	RefusedSubgroups uint64 `json:"refused_subgroups"` // from the peer: not accepted in time
+	RefusedSubgroups uint64 `json:"refused_subgroups"` // from the peer, not accepted in time
 }
 
 type track struct {
@@ -61,7 +61,7 @@ type track struct {
 	SentSubgroups uint64 `json:"sent_subgroups"`
 
 	// Subgroups and datagrams not sent, by reason.
-	Late            uint64 `json:"late_subgroups"`      // missed their delivery timeout
+	Late            uint64 `json:"late_subgroups"`      // delivery timeout expired
 	Behind          uint64 `json:"behind_subgroups"`    // the viewer fell behind
 	Duplicates      uint64 `json:"duplicate_subgroups"` // another publisher sent them first
 	Evicted         uint64 `json:"evicted_subgroups"`   // older than the cache
@@ -128,7 +128,7 @@ func read(v router.View, now time.Time) report {
 	return r
 }
 
-// list replaces nil by an empty list for JSON.
+// list replaces nil with an empty list for JSON.
 func list[T any](l []T) []T {
 	if l == nil {
 		return []T{}

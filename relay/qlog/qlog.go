@@ -34,8 +34,8 @@ type Folder struct {
 	mu sync.Mutex // held while creating and removing files
 }
 
-// New creates the folder dir if it does not exist. It keeps at most maxFiles files, including those
-// of earlier runs, and removes the oldest. Events of a connection beyond maxBytes are dropped.
+// New creates the folder dir if it does not exist. The Folder keeps at most maxFiles files, including
+// files of earlier runs, and removes the oldest. A connection's events beyond maxBytes are dropped.
 func New(dir string, maxFiles int, maxBytes int64, log *slog.Logger) (*Folder, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func New(dir string, maxFiles int, maxBytes int64, log *slog.Logger) (*Folder, e
 	return &Folder{dir: dir, maxFiles: maxFiles, maxBytes: maxBytes, log: cmp.Or(log, slog.Default())}, nil
 }
 
-// Trace records a connection; use it as quic.Config.Tracer. If it cannot create a file it logs a
+// Trace records a connection. Use it as quic.Config.Tracer. If it cannot create a file, it logs a
 // warning and records nothing.
 func (f *Folder) Trace(_ context.Context, client bool, id quic.ConnectionID) qlogwriter.Trace {
 	side := "server"
@@ -54,7 +54,7 @@ func (f *Folder) Trace(_ context.Context, client bool, id quic.ConnectionID) qlo
 		fmt.Sprintf("%s_%s_%s%s", time.Now().UTC().Format("20060102T150405.000000"), id, side, extension),
 	)
 	if err != nil {
-		f.log.Warn("connection without qlog", "err", err)
+		f.log.Warn("cannot write a connection's qlog", "err", err)
 		return nil
 	}
 	limited := &limitedFile{file: file, left: f.maxBytes}
@@ -81,7 +81,7 @@ func (f *Folder) create(name string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(f.dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
 }
 
-// limitedFile stops after the first complete record beyond its limit.
+// limitedFile stops writing after the record with which it reaches its limit.
 type limitedFile struct {
 	file   *os.File
 	buffer *bufio.Writer

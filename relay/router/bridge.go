@@ -7,15 +7,15 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// Bridge connects this router with that of another process of the same relay while one takes over
-// from the other. Each router offers the other's namespaces and tracks, so publishers and viewers
-// may be connected to different processes. open dials or accepts the session and serves it with the
-// given handler. The other process is trusted: each process authorizes only its own clients. joined
-// is called once this router offers all of the namespaces in has, which the other process is known
-// to publish. Bridge returns when the session ends.
+// Bridge connects this router to the router of another process of the same relay while one takes over
+// from the other. Each router offers the other's namespaces and tracks, so publishers and viewers may
+// be connected to different processes. open dials or accepts the session and serves it with the given
+// handler. The other process is trusted, as each process authorizes its own clients. joined is called
+// once this router offers all of the namespaces in has, which the other process is known to publish.
+// Bridge returns when the session ends.
 //
-// Bridges may form a chain but not a ring: a namespace learned from one bridge is forwarded to all
-// others.
+// Bridges may form a chain but not a ring, since a namespace learned from one bridge is forwarded to
+// all others.
 func (r *Router) Bridge(
 	ctx context.Context, open func(moqt.Handler) (*moqt.Session, error), has []moqt.Namespace, joined func(),
 ) error {
@@ -87,7 +87,7 @@ func (r *Router) Bridge(
 	return ctx.Err()
 }
 
-// after delays requests until known is closed.
+// after returns a handler that delays requests until known is closed.
 func after[R any](known <-chan struct{}, handle func(R)) func(R) {
 	return func(request R) {
 		<-known

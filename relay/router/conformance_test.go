@@ -18,8 +18,8 @@ import (
 	"holocast/internal/origin"
 )
 
-// entries reads a response: "3/0 text" is an object, "?3/7" ends an unknown range and "-3/7" a
-// range without objects.
+// entries reads a response. In the result, "3/0 text" is an object, "?3/7" ends an unknown range and
+// "-3/7" ends a range without objects.
 func (r *relay) entries(f *moqt.FetchReader) (list []string) {
 	r.t.Helper()
 	defer f.Cancel()
@@ -52,7 +52,7 @@ func (r *relay) entries(f *moqt.FetchReader) (list []string) {
 	}
 }
 
-// fetched is a publisher that counts FETCHes other than joining ones, and answers them with answer.
+// fetched is a publisher that counts FETCHes, except for joining ones, and answers them with answer.
 type fetched struct {
 	*publisher
 	fetches atomic.Int32
@@ -93,15 +93,15 @@ func lasting(props ...wire.KeyValue) *origin.Track {
 	return origin.NewTrack(points, wire.AppendKeyValues(nil, props...), origin.Limits{MaxAge: time.Hour})
 }
 
-// TestPartiallyCachedFetch: a range that is partly cached is served from the cache and from the
-// publisher, within FILL_TIMEOUT. Missing objects are reported as unknown (§10.2.5, §10.12.3).
+// TestPartiallyCachedFetch checks that a range that is partly cached is served from the cache and from
+// the publisher within FILL_TIMEOUT. Missing objects are reported as unknown (§10.2.5, §10.12.3).
 func TestPartiallyCachedFetch(t *testing.T) {
 	all := []string{"1/0 old 1", "2/0 old 2", "3/0 old 3", "4/0 old 4", "5/0 new 5", "6/0 new 6"}
 	rest := append([]string{"?3/end"}, all[3:]...)
 	ms := func(n int) *time.Duration { d := time.Duration(n) * time.Millisecond; return &d }
 	for name, tt := range map[string]struct {
 		answer  func(*moqt.FetchRequest)
-		cut     bool // the publisher resets its answer once the viewer has the first object
+		cut     bool // the publisher resets its response once the viewer has the first object
 		fill    *time.Duration
 		order   moqt.GroupOrder
 		want    []string
@@ -170,8 +170,8 @@ func TestPartiallyCachedFetch(t *testing.T) {
 	}
 }
 
-// TestFillTimeout: a FETCH waits for upstream objects or subscriptions no longer than FILL_TIMEOUT;
-// with 0 it makes no upstream request (§10.2.5).
+// TestFillTimeout checks that a FETCH waits for upstream objects or subscriptions no longer than
+// FILL_TIMEOUT. With 0 it causes no upstream request (§10.2.5).
 func TestFillTimeout(t *testing.T) {
 	fetch := func(r *relay, order moqt.GroupOrder, fill time.Duration) []string {
 		t.Helper()
@@ -215,7 +215,7 @@ func TestFillTimeout(t *testing.T) {
 	t.Run("a joining FETCH that is not answered", func(t *testing.T) {
 		for _, fill := range []time.Duration{0, 100 * time.Millisecond} {
 			early := false
-			for range 5 { // a stalled relay may time out first
+			for range 5 { // if it stalls, the relay may time out first
 				r := start(t, short())
 				var ended atomic.Bool
 				p := r.dial(moqt.Handler{
@@ -299,8 +299,8 @@ func stuck(req *moqt.FetchRequest) {
 	<-req.Context().Done()
 }
 
-// TestFetchOverResetSubgroup: the missing part of a reset subgroup is unknown unless the publisher
-// still has it (§10.12.3).
+// TestFetchOverResetSubgroup checks that the missing part of a reset subgroup is unknown unless the
+// publisher still has it (§10.12.3).
 func TestFetchOverResetSubgroup(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answer func(*moqt.FetchRequest)
@@ -311,7 +311,7 @@ func TestFetchOverResetSubgroup(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := start(t, Config{Linger: 20 * time.Millisecond, Limits: origin.Limits{MaxAge: time.Hour}})
-			// The subscription is cut off, the fetch is complete.
+			// The subscription is cut off, but the fetch is complete.
 			whole, cut := lasting(), lasting()
 			h := wire.SubgroupHeader{Group: 1, FirstObject: true}
 			f, err := whole.OpenSubgroup(h)
@@ -365,8 +365,8 @@ func TestFetchOverResetSubgroup(t *testing.T) {
 	}
 }
 
-// TestMaxCacheDuration: an expired object is fetched from the publisher again, even the newest one
-// (§12.3).
+// TestMaxCacheDuration checks that an expired object is fetched from the publisher again, even if it is
+// the newest (§12.3).
 func TestMaxCacheDuration(t *testing.T) {
 	r := start(t, short())
 	const keep = 50 * time.Millisecond
@@ -400,8 +400,8 @@ func TestMaxCacheDuration(t *testing.T) {
 	}
 }
 
-// TestNewGroupWithFirstSubscribe: a new group requested by the first subscriber is requested once,
-// with the upstream SUBSCRIBE (§10.2.13).
+// TestNewGroupWithFirstSubscribe checks that a new group requested by the first subscriber is requested
+// upstream once, with the SUBSCRIBE (§10.2.13).
 func TestNewGroupWithFirstSubscribe(t *testing.T) {
 	r := start(t, short())
 	props := moqt.Properties(wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyDynamicGroups, Int: 1}))
@@ -430,8 +430,8 @@ func TestNewGroupWithFirstSubscribe(t *testing.T) {
 	}
 }
 
-// TestDifferentDuplicates: if two publishers send different content, subgroup, priority or
-// forwarding preference for the same object, the later publisher's track is malformed; the other's
+// TestDifferentDuplicates checks that if two publishers send different content, subgroup, priority or
+// forwarding preference for the same object, the later publisher's track is malformed, and the other's
 // continues (§9.1).
 func TestDifferentDuplicates(t *testing.T) {
 	write := func(tr *origin.Track, h wire.SubgroupHeader, text string) {
@@ -557,7 +557,7 @@ func TestDifferentDuplicates(t *testing.T) {
 	}
 }
 
-// stats returns the counters of points.
+// stats returns the counters of the track points.
 func (r *relay) stats() (s origin.Stats) {
 	tracks, _ := r.Stats()
 	for _, tr := range tracks {
@@ -571,7 +571,7 @@ func (r *relay) stats() (s origin.Stats) {
 func (r *relay) objects() uint64    { return r.stats().Objects }
 func (r *relay) duplicates() uint64 { return r.stats().DuplicateSubgroup }
 
-// TestEndOfTrack: the relay forwards the publisher's end of track and reports it in FETCH
+// TestEndOfTrack checks that the relay forwards the publisher's end of track and reports it in FETCH
 // responses. An object after the end makes the track malformed (§2.4.2, §11.2.1.1).
 func TestEndOfTrack(t *testing.T) {
 	r := start(t, short())
@@ -635,8 +635,8 @@ func TestEndOfTrack(t *testing.T) {
 	}
 }
 
-// TestPublishMeetsSubscribe: if a publisher's PUBLISH and the relay's SUBSCRIBE of a track cross,
-// whichever is accepted serves the waiting subscriber (§5.1, §9.5).
+// TestPublishMeetsSubscribe checks that if a publisher's PUBLISH and the relay's SUBSCRIBE of a track
+// cross, whichever is accepted serves the waiting subscriber (§5.1, §9.5).
 func TestPublishMeetsSubscribe(t *testing.T) {
 	r := start(t, short())
 	p := r.dial(moqt.Handler{Subscribe: func(req *moqt.SubscribeRequest) {
@@ -673,8 +673,8 @@ func TestPublishMeetsSubscribe(t *testing.T) {
 	}
 }
 
-// TestPriorGroupIDGap: a gap that reaches below group 0 makes the track malformed, also for
-// viewers. Other gaps are forwarded (§12.8).
+// TestPriorGroupIDGap checks that a gap that reaches below group 0 makes the track malformed, for
+// viewers too. Other gaps are forwarded (§12.8).
 func TestPriorGroupIDGap(t *testing.T) {
 	for gap, malformed := range map[uint64]bool{3: false, 4: true} {
 		for _, datagram := range []bool{false, true} {
@@ -729,8 +729,8 @@ func TestPriorGroupIDGap(t *testing.T) {
 	}
 }
 
-// TestTracksUnderAPrefix: tracks found by SUBSCRIBE_TRACKS are PUBLISHed with its forward state
-// (§10.19).
+// TestTracksUnderAPrefix checks that tracks found by SUBSCRIBE_TRACKS are PUBLISHed with its forward
+// state (§10.19).
 func TestTracksUnderAPrefix(t *testing.T) {
 	r := start(t, short())
 	forward := make(chan *bool, 1)
@@ -760,7 +760,7 @@ func TestTracksUnderAPrefix(t *testing.T) {
 	r.expect(sub, 2, "wanted")
 }
 
-// lines forwards log lines to a channel. It drops lines without a waiting reader.
+// lines forwards log lines to a channel. It drops a line if no reader is waiting.
 type lines chan string
 
 func (w lines) Write(b []byte) (int, error) {
@@ -771,8 +771,8 @@ func (w lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestPublishBlocked: a SUBSCRIBE_TRACKS subscriber without a free stream is told of the blocked
-// track. It gets no later PUBLISH for it, but may subscribe (§6.1).
+// TestPublishBlocked checks that a SUBSCRIBE_TRACKS subscriber without a free stream receives
+// PUBLISH_BLOCKED for the track. It receives no later PUBLISH for it, but may subscribe (§6.1).
 func TestPublishBlocked(t *testing.T) {
 	t.Parallel()
 	r := start(t, short())
@@ -795,7 +795,7 @@ func TestPublishBlocked(t *testing.T) {
 	if err := viewer.SubscribeTracks(r.ctx, moqt.Namespace{"many"}); err != nil {
 		t.Fatal(err)
 	}
-	// Together more than a session's stream limit, half of it each.
+	// Together they exceed a session's stream limit; each has half of it.
 	const each = 600
 	for _, who := range []string{"one", "other"} {
 		p := r.dial(moqt.Handler{Subscribe: func(req *moqt.SubscribeRequest) { _, _ = req.Accept(moqt.TrackInfo{}) }})
@@ -835,8 +835,8 @@ func TestPublishBlocked(t *testing.T) {
 	}
 }
 
-// TestDiscoveryEnd: after cancelling SUBSCRIBE_TRACKS a session receives no further PUBLISH, and
-// keeps its accepted subscriptions (§6.1).
+// TestDiscoveryEnd checks that after cancelling SUBSCRIBE_TRACKS a session receives no further PUBLISH
+// and keeps its accepted subscriptions (§6.1).
 func TestDiscoveryEnd(t *testing.T) {
 	r := start(t, short())
 	viewer, subs := r.dialAccepting()
@@ -863,8 +863,8 @@ func TestDiscoveryEnd(t *testing.T) {
 	}
 }
 
-// TestPrefixUpdate: a namespace subscriber that changes its prefix learns the namespaces under the
-// new one.
+// TestPrefixUpdate checks that a namespace subscriber that changes its prefix learns of the namespaces
+// under the new prefix.
 func TestPrefixUpdate(t *testing.T) {
 	r := start(t, short())
 	for _, ns := range []moqt.Namespace{{"a", "one"}, {"b", "two"}} {
@@ -901,7 +901,7 @@ func TestPrefixUpdate(t *testing.T) {
 	expect(true, "b", "three")
 }
 
-// TestDraftsMeet: publisher and viewer may use different drafts.
+// TestDraftsMeet checks that publisher and viewer may use different drafts.
 func TestDraftsMeet(t *testing.T) {
 	for _, publishing := range wire.Versions() {
 		for _, watching := range wire.Versions() {

@@ -43,9 +43,9 @@ func (t *track) awaitFill(ctx context.Context) {
 	}
 }
 
-// acquireForFetch acquires a track for a FETCH. If the FETCH must not wait (FILL_TIMEOUT 0,
-// §10.2.5) it uses only the cache: context.DeadlineExceeded means that the track has a publisher
-// but no cached objects.
+// acquireForFetch acquires a track for a FETCH. If the FETCH must not wait (FILL_TIMEOUT 0, §10.2.5),
+// it uses only the cache and returns context.DeadlineExceeded if the track has a publisher but no
+// cached objects.
 func (r *Router) acquireForFetch(ctx context.Context, req *moqt.FetchRequest) (*track, error) {
 	if ms := req.Parameters.FillTimeout; ms == nil || *ms > 0 {
 		return r.acquire(ctx, req.Track, 0)
@@ -140,10 +140,10 @@ const (
 	maxOldFetches    = 2  // per publisher and per viewer, for groups older than the cache
 )
 
-// oldFetchWait bounds a viewer's wait for a slot to fetch old groups.
+// oldFetchWait limits how long a viewer waits for an upstream's slot to fetch old groups.
 const oldFetchWait = 2 * time.Second
 
-// slots are semaphores of one session.
+// slots are semaphores that limit one session's fetches.
 type slots struct{ fills, lost, oldFrom, oldTo chan struct{} }
 
 func newSlots() slots {
@@ -171,8 +171,8 @@ func acquireSlot(ctx context.Context, free chan struct{}) error {
 	}
 }
 
-// source fetches the part of a viewer's FETCH that the cache lacks. Until it is cancelled, each
-// response holds a slot of the upstream and one of the viewer.
+// source returns a function that fetches the part of a viewer's FETCH that the cache lacks. Until it
+// is cancelled, each response holds a slot of the upstream and one of the viewer.
 func (c *client) source(up Upstream, s *moqt.Session, req *moqt.FetchRequest) origin.Source {
 	to, from := c.slots.oldTo, c.r.slotsOf(up).oldFrom
 	return func(

@@ -63,7 +63,7 @@ func (x *prefixIndex[V]) remove(ns moqt.Namespace, v V) {
 	}
 }
 
-// under yields the values whose namespaces start with prefix.
+// under yields the values whose namespaces begin with prefix.
 func (x *prefixIndex[V]) under(prefix moqt.Namespace) iter.Seq[V] {
 	return func(yield func(V) bool) {
 		for v, ns := range x.all[x.hash(prefix)] {
@@ -74,7 +74,7 @@ func (x *prefixIndex[V]) under(prefix moqt.Namespace) iter.Seq[V] {
 	}
 }
 
-// exactIndex finds values by their whole namespaces.
+// exactIndex finds values by their complete namespaces.
 type exactIndex[V comparable] struct {
 	prefixIndex[V]
 }

@@ -9,7 +9,7 @@ import (
 	"holocast/internal/moqt"
 )
 
-// TestIndex: the indexes return the same values as a linear search.
+// TestIndex checks that the indexes return the same values as a linear search.
 func TestIndex(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	name := func() moqt.Namespace {
@@ -70,8 +70,8 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// TestWakeupsByNamespace: requests that wait for a publisher, and discoveries, wake only for
-// namespaces they cover.
+// TestWakeupsByNamespace checks that requests that wait for a publisher, and discoveries, wake up only
+// for namespaces that they cover.
 func TestWakeupsByNamespace(t *testing.T) {
 	r := start(t, short())
 	waiting := r.hold(points)

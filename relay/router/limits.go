@@ -10,8 +10,8 @@ import (
 	"holocast/relay/limits"
 )
 
-// peerLimits returns the limits of a session; nil, meaning unlimited, for sessions that the relay
-// dialled.
+// peerLimits returns the limits of a session. They are nil, which means unlimited, for sessions that
+// the relay dialled.
 func peerLimits(s *moqt.Session) *limits.Peer {
 	p, _ := s.Admission().(*limits.Peer)
 	return p
@@ -67,7 +67,7 @@ func chargeTrack(s *moqt.Session, props moqt.Properties) (release func(), err er
 	return func() { held(); p.Release(limits.Properties, bytes) }, nil
 }
 
-// ingress rate-limits a publisher. Objects over the rate wait in the publisher.
+// ingress limits a publisher's rate. Objects above the rate wait at the publisher.
 type ingress struct {
 	p   *limits.Peer
 	sub *moqt.Subscription
@@ -88,7 +88,7 @@ func (i ingress) charge(objects, bytes int) {
 	}
 }
 
-// tryCharge counts a datagram; false if it exceeds the rate.
+// tryCharge counts a datagram. It returns false if the datagram exceeds the rate.
 func (i ingress) tryCharge(bytes int) bool {
 	return i.p.Take(limits.Objects, 1) == nil && i.p.Take(limits.Bytes, int64(bytes)) == nil
 }

@@ -27,8 +27,8 @@ func (r *relay) goaway(uri string) {
 	}
 }
 
-// TestMoveBetweenRelays: after a GOAWAY to another relay, publisher and viewers reconnect there,
-// and every frame arrives exactly once.
+// TestMoveBetweenRelays checks that after a GOAWAY to another relay, publisher and viewers reconnect
+// there, and that every frame arrives exactly once.
 func TestMoveBetweenRelays(t *testing.T) {
 	cert := newCertificate(t)
 	one, other := startWith(t, short(), cert), startWith(t, short(), cert)

@@ -14,18 +14,19 @@ import (
 	"holocast/relay/auth"
 )
 
-// tokenTimeout bounds how long a session without any rights may take to present a token.
+// tokenTimeout is how long a session without any rights may take to present a token.
 const tokenTimeout = 10 * time.Second
 
-// aliveTimeout bounds a publisher's response to a liveness check, which is made when another
-// publisher asks for its namespace. It exceeds the peers' keep-alive period.
+// aliveTimeout limits the wait for a publisher's response to a liveness check, which is made when
+// another publisher asks for its namespace. It exceeds the peers' keep-alive period.
 const aliveTimeout = 2 * time.Second
 
-// maxGroup bounds an upstream's largest group. A subscription from the largest possible group on
-// would never receive anything.
+// maxGroup limits an upstream's largest group. A subscription that starts at the largest possible
+// group would never receive anything.
 const maxGroup = 1<<62 - 1<<32
 
-// maxProperties bounds a track's properties in bytes; the relay keeps them as long as the track.
+// maxProperties limits the size of a track's properties in bytes. The relay keeps them as long as the
+// track.
 const maxProperties = 16 << 10
 
 // checkTrack rejects a publisher's track parameters that no subscriber could use.
@@ -39,11 +40,11 @@ func checkTrack(largest *moqt.Location, props moqt.Properties) error {
 	return nil
 }
 
-// errClosed refuses requests of a session that has ended.
+// errClosed refuses requests from a session that has ended.
 var errClosed = &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: "the session is closed"}
 
 // allow checks the session's own grants and the given tokens, and returns the grant that allows the
-// action; nil without authentication. A closed session is allowed nothing.
+// action, or nil without authentication. A closed session is allowed nothing.
 func (c *client) allow(action auth.Action, name moqt.TrackName, tokens []wire.Token) (*auth.Grant, error) {
 	if c.s.Err() != nil {
 		return nil, errClosed
@@ -112,7 +113,7 @@ func (p *authorization) onRevoke(revoke func(why error)) (stop func()) {
 	}
 }
 
-// watch watches the grant while there are callbacks. p.mu is held.
+// watch watches the current grant while there are callbacks. p.mu is held.
 func (p *authorization) watch() {
 	if p.stop != nil {
 		p.stop()
@@ -178,7 +179,7 @@ func (r *Router) same(a, b Upstream) bool {
 	return x != "" && x == y
 }
 
-// subject returns the authenticated identity of an upstream, "" if it has none. r.mu is held.
+// subject returns the authenticated identity of an upstream, or "" if it has none. r.mu is held.
 func (r *Router) subject(up Upstream) string {
 	p, ok := up.(peer)
 	if !ok {
@@ -190,8 +191,8 @@ func (r *Router) subject(up Upstream) string {
 	return p.c.subject
 }
 
-// otherOwner returns an upstream with another identity than up that owns the namespace, a prefix of
-// it or a namespace below it; nil if there is none. r.mu is held.
+// otherOwner returns an upstream that owns the namespace, a prefix of it or a namespace below it and
+// whose identity differs from up's, or nil if there is none. r.mu is held.
 func (r *Router) otherOwner(ns moqt.Namespace, up Upstream) Upstream {
 	if r.cfg().Backups {
 		return nil
@@ -213,8 +214,8 @@ func (r *Router) otherOwner(ns moqt.Namespace, up Upstream) Upstream {
 	return nil
 }
 
-// otherTrackOwner returns an upstream with another identity than up that owns the track; nil if
-// there is none. r.mu is held.
+// otherTrackOwner returns an upstream that owns the track and whose identity differs from up's, or nil
+// if there is none. r.mu is held.
 func (r *Router) otherTrackOwner(name moqt.TrackName, up Upstream) Upstream {
 	if r.cfg().Backups {
 		return nil
@@ -232,7 +233,7 @@ func (r *Router) otherTrackOwner(name moqt.TrackName, up Upstream) Upstream {
 	return nil
 }
 
-// otherPublisher returns a publisher of the track with another identity than up. r.mu is held.
+// otherPublisher returns a publisher of the track whose identity differs from up's. r.mu is held.
 func (t *track) otherPublisher(up Upstream) Upstream {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -244,8 +245,8 @@ func (t *track) otherPublisher(up Upstream) Upstream {
 	return nil
 }
 
-// takeOwnership calls take if find returns no other owner. It returns errTaken if the owner
-// responds; otherwise it closes the owner's connection, withdraws its namespaces and tries again.
+// takeOwnership calls take if find returns no other owner. If the other owner responds, it returns
+// errTaken; otherwise it closes that owner's connection, withdraws its namespaces and tries again.
 func (r *Router) takeOwnership(ctx context.Context, find func() Upstream, take func()) error {
 	for {
 		r.mu.Lock()
@@ -263,13 +264,13 @@ func (r *Router) takeOwnership(ctx context.Context, find func() Upstream, take f
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		r.log.Info("unresponsive publisher replaced", "peer", other.String())
+		r.log.Info("replaced an unresponsive publisher", "peer", other.String())
 		p.c.s.Close(wire.NoError, "unresponsive and replaced by another publisher")
 		r.disown(p)
 	}
 }
 
-// disown removes everything a closed session published.
+// disown removes everything that a closed session published.
 func (r *Router) disown(p peer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -312,7 +313,7 @@ func streamCode(why error) wire.StreamCode {
 	return wire.StreamCancelled
 }
 
-// maxLogged bounds peer-controlled text in a log line, in bytes.
+// maxLogged limits peer-controlled text in a log line, in bytes.
 const maxLogged = 256
 
 // truncated shortens peer-controlled text for a log line.
@@ -323,7 +324,7 @@ func truncated(s string) string {
 	return strings.ToValidUTF8(s[:maxLogged], "") + "…"
 }
 
-// reason returns an error's text for a log line, "" for nil.
+// reason returns an error's text for a log line, or "" for nil.
 func reason(err error) string {
 	if err == nil {
 		return ""

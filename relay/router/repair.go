@@ -24,8 +24,8 @@ type repair struct {
 	done               chan struct{} // closed when the fetched objects are in the cache
 }
 
-// fillGaps fetches the lost objects among those that req asks for, and waits for them until ctx
-// ends.
+// fillGaps fetches the objects that req requests and that were lost, and waits for them until ctx is
+// done.
 func (t *track) fillGaps(ctx context.Context, req *moqt.FetchRequest) {
 	if req.Start.Group != req.End.Group || ctx.Err() != nil { // a repair covers one group
 		return
@@ -66,8 +66,8 @@ func (t *track) fillGaps(ctx context.Context, req *moqt.FetchRequest) {
 	}
 }
 
-// uncovered returns the parts of spans that no repair covers, and the done channels of the repairs
-// that cover the rest. t.mu is held.
+// uncovered returns the parts of spans that no repair covers, and the done channels of the repairs that
+// cover the other parts. t.mu is held.
 func (t *track) uncovered(group uint64, spans []origin.Span) (rest []origin.Span, wait []chan struct{}) {
 	rest = slices.Clone(spans)
 	for _, r := range t.repairs {
@@ -120,7 +120,7 @@ func (t *track) fetchLost(r *repair) {
 	defer func() { <-slots }()
 	n, err := 0, error(nil)
 	defer func() {
-		t.r.log.Debug("lost objects fetched", "track", t.Name().String(),
+		t.r.log.Debug("fetched lost objects", "track", t.Name().String(),
 			"group", r.group, "first", r.first, "last", r.last, "objects", n, "err", err)
 	}()
 	start, end := moqt.Location{Group: r.group, Object: r.first}, moqt.Location{Group: r.group, Object: r.last + 1}
@@ -157,5 +157,5 @@ func fetchedDatagram(o wire.FetchObject, payload []byte) moqt.Datagram {
 	}
 }
 
-// maxFetchedDatagram exceeds the largest QUIC DATAGRAM.
+// maxFetchedDatagram is more than the size of the largest QUIC DATAGRAM.
 const maxFetchedDatagram = 64 << 10

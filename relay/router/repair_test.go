@@ -10,7 +10,7 @@ import (
 	"holocast/internal/origin"
 )
 
-// TestUncovered: objects being fetched are not fetched again.
+// TestUncovered checks that objects being fetched are not fetched again.
 func TestUncovered(t *testing.T) {
 	of := func(ends ...uint64) (list []origin.Span) {
 		for s := range slices.Chunk(ends, 2) {
@@ -51,7 +51,7 @@ func TestUncovered(t *testing.T) {
 	}
 }
 
-// TestRepairTimeout: a repair lasts no longer than the objects' delivery timeout.
+// TestRepairTimeout checks that a repair lasts no longer than the objects' delivery timeout.
 func TestRepairTimeout(t *testing.T) {
 	for ms, want := range map[uint64]time.Duration{
 		0: repairTimeout, 500: 500 * time.Millisecond, 60_000: repairTimeout,

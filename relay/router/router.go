@@ -1,7 +1,7 @@
 // Package router connects a relay's publishers and subscribers (draft-ietf-moq-transport-18 §9). It
-// tracks the namespaces of each upstream, makes one upstream subscription per track and publisher
-// for any number of viewers, serves namespace discovery, and handles peers that leave. Package
-// origin implements the tracks themselves, their caches and fan-out.
+// tracks the namespaces of each upstream, makes one upstream subscription per track and publisher for
+// any number of viewers, serves namespace discovery, and handles peers that leave. Package origin
+// implements the tracks with their caches and fan-out.
 package router
 
 import (
@@ -33,27 +33,27 @@ const (
 	DefaultMaxSessions   = 4096
 )
 
-// Config configures a router. Zero limits and times take the defaults.
+// Config configures a router. Zero limits and times mean the defaults.
 type Config struct {
 	Limits origin.Limits
 	// Grace is the time that subscriptions survive their publisher.
 	Grace time.Duration
 	// Linger is the time that a track without viewers stays subscribed upstream.
 	Linger time.Duration
-	// MaxRendezvous bounds a SUBSCRIBE's wait for a publisher.
+	// MaxRendezvous limits how long a SUBSCRIBE waits for a publisher.
 	MaxRendezvous time.Duration
-	// MaxSessions bounds concurrent sessions. limits.Peer bounds each of them.
+	// MaxSessions limits the number of concurrent sessions. limits.Peer limits each of them.
 	MaxSessions int
-	// MaxOpen bounds the subgroups in flight per session. Default origin.DefaultMaxOpen.
+	// MaxOpen limits the subgroups in flight per session. The default is origin.DefaultMaxOpen.
 	MaxOpen int
-	// Auth authorizes requests; nil allows all.
+	// Auth authorizes requests. If nil, all are allowed.
 	Auth *auth.Authority
 	// Backups allows several publishers per namespace; viewers receive each track once. Otherwise
 	// only the first publisher is accepted.
 	Backups bool
-	// FastPath forwards datagrams in the kernel; nil disables it.
+	// FastPath forwards datagrams in the kernel unless it is nil.
 	FastPath *fastpath.Manager
-	// Tracer reports traced frames; nil disables tracing.
+	// Tracer reports traced frames unless it is nil.
 	Tracer *trace.Tracer
 	Log    *slog.Logger
 }
@@ -110,7 +110,7 @@ type discovery struct {
 	paused bool            // PUBLISHes start with forward state 0
 
 	blocked map[string]bool           // tracks no longer offered to it (§6.1)
-	changed map[string]moqt.Namespace // namespaces under the prefix that changed since announce last ran
+	changed map[string]moqt.Namespace // namespaces under the prefix that changed after announce last ran
 	wake    chan struct{}             // signalled when changed is not empty
 }
 
@@ -140,9 +140,9 @@ func (c Config) withDefaults() Config {
 // cfg returns the current configuration.
 func (r *Router) cfg() *Config { return r.config.Load() }
 
-// SetLimits applies the limits of a configuration to existing and new sessions and tracks, except
-// MaxOpen, which applies to new sessions only. It does not close sessions beyond MaxSessions.
-// Shared memory, Backups, Auth and the other fields stay unchanged.
+// SetLimits applies the limits of a configuration to existing and new sessions and tracks, except for
+// MaxOpen, which applies only to new sessions. It does not close sessions beyond MaxSessions. Shared
+// memory, Backups, Auth and the other fields do not change.
 func (r *Router) SetLimits(c Config) {
 	next := *r.cfg()
 	c = c.withDefaults()
@@ -163,7 +163,7 @@ func (r *Router) SetLimits(c Config) {
 // AddLocal serves one of the relay's own tracks.
 func (r *Router) AddLocal(t *origin.Track) { r.local.Add(t) }
 
-// ServeAll serves the sessions of a listener until the listener is closed or ctx ends, and returns
+// ServeAll serves the sessions of a listener until the listener is closed or ctx is done. It returns
 // when the last session has ended.
 func (r *Router) ServeAll(ctx context.Context, ln *moqt.Listener) {
 	var sessions sync.WaitGroup
@@ -245,7 +245,7 @@ func (c *client) open() bool {
 	}
 	r.mu.Unlock()
 	if full {
-		log.Warn("session refused: maxSessions reached", "sessions", r.cfg().MaxSessions)
+		log.Warn("session refused, maxSessions reached", "sessions", r.cfg().MaxSessions)
 		s.Close(wire.InternalError, "the relay has reached its session limit")
 		if c.access != nil {
 			c.access.Close()
@@ -261,8 +261,8 @@ func (r *Router) logOf(s *moqt.Session) *slog.Logger {
 	return r.log.With("peer", s.RemoteAddr().String())
 }
 
-// enforceAuth closes the session when its own grants end, or if it presents no token in time. A
-// session that presented a newer token with a request stays open while that token is valid.
+// enforceAuth closes the session when its own grants end, or if it does not present a token in time. A
+// session that has presented a newer token with a request stays open while that token is valid.
 // enforceAuth returns when the session has ended.
 func (c *client) enforceAuth() {
 	s := c.s
@@ -273,7 +273,7 @@ func (c *client) enforceAuth() {
 		defer t.Stop()
 		noToken = t.C
 	}
-	var expired *moqt.SessionError // end of the session's own grants
+	var expired *moqt.SessionError // reason why the session's own grants ended
 	var recheck <-chan time.Time
 	for {
 		select {
@@ -297,7 +297,7 @@ func (c *client) enforceAuth() {
 	}
 }
 
-// renewalCheck is the interval for checking sessions that depend on tokens of their requests.
+// renewalCheck is the interval between checks of a session that depends on tokens in its requests.
 const renewalCheck = time.Second
 
 // withoutQuery removes the query of a session's path, which may hold a token.
@@ -390,8 +390,8 @@ func (c *client) publishNamespace(req *moqt.NamespaceRequest) {
 	log.Info("namespace withdrawn", "reason", reason(err))
 }
 
-// Offer publishes a namespace whose tracks come from up, until withdraw is called. It subscribes at
-// once to the tracks that viewers already use.
+// Offer publishes a namespace whose tracks come from up until withdraw is called. It immediately
+// subscribes to the tracks that viewers already use.
 func (r *Router) Offer(ns moqt.Namespace, up Upstream) (withdraw func()) {
 	o := &offer{ns, up}
 	r.mu.Lock()
@@ -424,7 +424,7 @@ func (r *Router) remove(o *offer) {
 	r.withdraw(o)
 }
 
-// withdraw removes an offer if it exists. r.mu is held.
+// withdraw removes an offer if it is still there. r.mu is held.
 func (r *Router) withdraw(o *offer) {
 	if _, there := r.offers[o]; !there {
 		return
@@ -487,7 +487,7 @@ func (c *client) discover(req *moqt.DiscoveryRequest) {
 		d.a = a
 		r.follow(d)
 		if !d.tracks {
-			// In a goroutine: a subscriber that does not read must not block others.
+			// In a goroutine, since a subscriber that does not read must not block others.
 			wg.Go(func() { r.announce(ctx, d, a) })
 		}
 	})
@@ -525,7 +525,7 @@ func (r *Router) announce(ctx context.Context, d *discovery, a *moqt.Announcer) 
 		there := map[string]bool{}
 		for key, ns := range changed {
 			for o := range r.offersAt.get(ns) {
-				if o.up != (peer{d.c}) || !d.c.bridge { // bridges are not told of their own namespaces
+				if o.up != (peer{d.c}) || !d.c.bridge { // a bridge's own namespaces are not announced to it
 					there[key] = true
 					break
 				}
@@ -549,7 +549,7 @@ func (r *Router) announce(ctx context.Context, d *discovery, a *moqt.Announcer) 
 	}
 }
 
-// published lists the tracks under d's prefix that other sessions PUBLISHed.
+// published lists the tracks under d's prefix that other sessions have PUBLISHed.
 func (r *Router) published(d *discovery) []*track {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -661,7 +661,7 @@ func (c *client) fetch(req *moqt.FetchRequest) {
 	}
 	defer authz.onRevoke(func(why error) { req.Revoke(streamCode(why)) })()
 	ctx := req.Context()
-	if ms := req.Parameters.FillTimeout; ms != nil { // covers all the following waits together
+	if ms := req.Parameters.FillTimeout; ms != nil { // limits the total of all following waits
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(min(*ms, 1<<31))*time.Millisecond)
 		defer cancel()
@@ -712,11 +712,11 @@ func (r *Router) Stats() (tracks []TrackStats, gone origin.Stats) {
 	return tracks, gone
 }
 
-// monotonicNow returns the wall clock's time at began plus the time elapsed since. A step of the
-// wall clock, which would make frames in flight appear late, does not affect it.
+// monotonicNow returns the wall clock's time at began plus the time elapsed since then. It is not
+// affected by a step of the wall clock, which would make frames in flight appear late.
 func monotonicNow(began time.Time) time.Time { return began.Add(time.Since(began)) }
 
-// RunClock publishes the relay's clock track until ctx ends.
+// RunClock publishes the relay's clock track until ctx is done.
 func (r *Router) RunClock(ctx context.Context) {
 	t := origin.NewTrack(clock.TrackName(), nil, origin.Limits{MaxAge: time.Second, MaxBytes: 1 << 12})
 	r.AddLocal(t)

@@ -177,7 +177,7 @@ func (r *relay) expect(sub *moqt.Subscription, group uint64, text string) {
 	}
 }
 
-// upstreams returns the number of upstream subscriptions to points.
+// upstreams returns the number of upstream subscriptions to the track points.
 func (r *relay) upstreams() int {
 	r.mu.Lock()
 	t := r.tracks[points.String()]
@@ -195,8 +195,8 @@ func short() Config { return Config{Linger: 20 * time.Millisecond, Grace: 10 * t
 // backups configures several publishers per namespace.
 func backups() Config { c := short(); c.Backups = true; return c }
 
-// TestTwoPublishers: with backups, viewers receive a track of two publishers once, and either may
-// leave.
+// TestTwoPublishers checks that, with backups, viewers receive a track of two publishers once, and that
+// either publisher may leave.
 func TestTwoPublishers(t *testing.T) {
 	r := start(t, backups())
 	a, b := newPoints(), newPoints()
@@ -221,8 +221,8 @@ func TestTwoPublishers(t *testing.T) {
 	r.expect(sub, 0, "counts anew")
 }
 
-// TestPublisherIsReplaced: a publisher replaces one that left, with viewers subscribed. A late
-// joiner gets its newest group, published before the relay subscribed.
+// TestPublisherIsReplaced lets a publisher replace one that left while viewers are subscribed. A late
+// joiner receives its newest group, which was published before the relay subscribed.
 func TestPublisherIsReplaced(t *testing.T) {
 	r := start(t, short())
 	before := newPoints()
@@ -255,13 +255,13 @@ func TestPublisherIsReplaced(t *testing.T) {
 	r.expect(late, 8, "goes on")
 }
 
-// TestReplacementStartsNewGroup: if the track has dynamic groups, viewers of the previous publisher
-// receive the replacement's current content in a new group.
+// TestReplacementStartsNewGroup checks that if the track has dynamic groups, viewers of the previous
+// publisher receive the replacement's current content in a new group.
 func TestReplacementStartsNewGroup(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		gone         bool   // the first publisher disconnects before the second publishes
-		group, again uint64 // the second publisher's group, and the one requested from it
+		group, again uint64 // the second publisher's group, and the group requested from it
 	}{
 		{"after the first is gone", true, 7, 8},
 		{"after the first left, with new group IDs", true, 0, 1},
@@ -291,7 +291,7 @@ func TestReplacementStartsNewGroup(t *testing.T) {
 	}
 }
 
-// TestSelfSubscription: a session may subscribe to its own tracks.
+// TestSelfSubscription checks that a session may subscribe to its own tracks.
 func TestSelfSubscription(t *testing.T) {
 	r := start(t, short())
 	tr := newPoints()
@@ -301,7 +301,7 @@ func TestSelfSubscription(t *testing.T) {
 	r.expect(sub, 1, "to myself")
 }
 
-// TestNamespaceWithdrawn: existing subscriptions continue, new ones are refused.
+// TestNamespaceWithdrawn checks that existing subscriptions continue and new ones are refused.
 func TestNamespaceWithdrawn(t *testing.T) {
 	r := start(t, Config{Linger: 20 * time.Millisecond})
 	tr := newPoints()
@@ -320,7 +320,7 @@ func TestNamespaceWithdrawn(t *testing.T) {
 	}
 }
 
-// blockingHandler blocks records with a message until released.
+// blockingHandler blocks records with a given message until they are released.
 type blockingHandler struct {
 	slog.Handler
 	message           string
@@ -338,7 +338,8 @@ func (h blockingHandler) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestLogBlocks: a blocked log stops only the goroutine that logs; the router holds no lock.
+// TestLogBlocks checks that a blocked log stops only the goroutine that logs, since the router holds no
+// lock.
 func TestLogBlocks(t *testing.T) {
 	for name, message := range map[string]string{
 		"session opens":       "session open",
@@ -372,8 +373,8 @@ func TestLogBlocks(t *testing.T) {
 	}
 }
 
-// TestGrace: subscriptions end if their publisher does not return. A new subscription does not
-// extend the grace.
+// TestGrace checks that subscriptions end if their publisher does not return. A new subscription does
+// not extend the grace.
 func TestGrace(t *testing.T) {
 	r := start(t, Config{
 		Linger: 20 * time.Millisecond, Grace: 300 * time.Millisecond,
@@ -394,7 +395,7 @@ func TestGrace(t *testing.T) {
 	}
 }
 
-// TestTrackEnds: a publisher's regular end reaches viewers after all objects.
+// TestTrackEnds checks that a publisher's regular end of track reaches viewers after all objects.
 func TestTrackEnds(t *testing.T) {
 	r := start(t, Config{Linger: 20 * time.Millisecond, Limits: origin.Limits{MaxAge: 50 * time.Millisecond}})
 	tr := newPoints()
@@ -410,7 +411,7 @@ func TestTrackEnds(t *testing.T) {
 	}
 }
 
-// TestRendezvous: a subscription waits for its publisher for the requested time.
+// TestRendezvous checks that a subscription waits for its publisher for the requested time.
 func TestRendezvous(t *testing.T) {
 	r := start(t, short())
 	s := r.dial(moqt.Handler{})
@@ -434,7 +435,7 @@ func TestRendezvous(t *testing.T) {
 	r.expect(sub, 1, "came")
 }
 
-// TestUnusedTrackUnsubscribed: the relay unsubscribes from a track without viewers.
+// TestUnusedTrackUnsubscribed checks that the relay unsubscribes from a track without viewers.
 func TestUnusedTrackUnsubscribed(t *testing.T) {
 	r := start(t, short())
 	tr := newPoints()
@@ -491,8 +492,8 @@ func TestSubscriptionNotAdopted(t *testing.T) {
 	}
 }
 
-// TestNewGroupRequest: requests of all viewers are merged into one upstream request if the track
-// has dynamic groups.
+// TestNewGroupRequest checks that the requests of all viewers are merged into one upstream request if
+// the track has dynamic groups.
 func TestNewGroupRequest(t *testing.T) {
 	r := start(t, short())
 	asked := make(chan uint64, 1000)
@@ -514,7 +515,7 @@ func TestNewGroupRequest(t *testing.T) {
 		}
 	}
 	one, other := r.subscribe(r.dial(moqt.Handler{})), r.subscribe(r.dial(moqt.Handler{}))
-	ask(one, 3, 5, 5) // 3 is cached, the second 5 is pending
+	ask(one, 3, 5, 5) // 3 is cached; the second 5 is pending
 	for g := range uint64(20) {
 		ask(other, 6+g, 1<<40+g)
 	}
@@ -533,7 +534,7 @@ func TestNewGroupRequest(t *testing.T) {
 	}
 }
 
-// TestOldFetchGoesUpstream: groups older than the cache come from the publisher.
+// TestOldFetchGoesUpstream checks that groups older than the cache are fetched from the publisher.
 func TestOldFetchGoesUpstream(t *testing.T) {
 	r := start(t, short())
 	tr := origin.NewTrack(points, nil, origin.Limits{MaxAge: time.Hour})
@@ -567,7 +568,7 @@ func TestOldFetchGoesUpstream(t *testing.T) {
 	}
 }
 
-// TestDiscovery: a prefix subscriber learns of namespaces that appear and disappear, even if
+// TestDiscovery checks that a prefix subscriber learns of namespaces that appear and disappear, even if
 // another subscriber does not read.
 func TestDiscovery(t *testing.T) {
 	r := start(t, short())
@@ -616,8 +617,8 @@ func (r *relay) dialAccepting() (*moqt.Session, <-chan *moqt.Subscription) {
 	}}), taken
 }
 
-// TestPublishedTrack: a PUBLISHed track reaches SUBSCRIBE_TRACKS subscribers and those who
-// SUBSCRIBE.
+// TestPublishedTrack checks that a PUBLISHed track reaches both SUBSCRIBE_TRACKS and SUBSCRIBE
+// subscribers.
 func TestPublishedTrack(t *testing.T) {
 	r := start(t, short())
 	all, taken := r.dialAccepting()
@@ -658,8 +659,8 @@ func (d *dialled) Session(ctx context.Context) (*moqt.Session, error) {
 	return s, err
 }
 
-// TestOfferDialsLater: the relay connects to an offered namespace's upstream on the first request
-// for a track, and again after losing the session.
+// TestOfferDialsLater checks that the relay connects to an offered namespace's upstream on the first
+// request for a track, and again after losing the session.
 func TestOfferDialsLater(t *testing.T) {
 	far := start(t, Config{})
 	near := start(t, short())
@@ -694,11 +695,12 @@ func TestOfferDialsLater(t *testing.T) {
 	up.s.Close(wire.NoError, "")
 }
 
-// TestOfferWithoutSession: viewers of a track with an unreachable upstream are told to retry.
+// TestOfferWithoutSession checks that viewers of a track whose upstream is unreachable receive an error
+// with a retry interval.
 func TestOfferWithoutSession(t *testing.T) {
 	far := start(t, Config{})
 	near := start(t, Config{})
-	far.url = "moqt://127.0.0.1:0" // sending fails at once; with a closed port the handshake would have to time out
+	far.url = "moqt://127.0.0.1:0" // sending fails immediately; with a closed port the handshake would have to time out
 	defer near.Offer(session, dials(far))()
 	_, err := near.dial(moqt.Handler{}).Subscribe(near.ctx, points, moqt.SubscribeOptions{})
 	var refused *moqt.RequestError
@@ -707,8 +709,8 @@ func TestOfferWithoutSession(t *testing.T) {
 	}
 }
 
-// TestChurn: viewers and publishers that come and go at random leave no state behind (checked by
-// start). Where a namespace has one owner, publishers may be refused.
+// TestChurn checks that viewers and publishers that come and go at random leave no state behind (start
+// checks this). If a namespace can have only one owner, publishers may be refused.
 func TestChurn(t *testing.T) {
 	for name, backups := range map[string]bool{"backups": true, "one owner": false} {
 		t.Run(name, func(t *testing.T) {
@@ -768,8 +770,8 @@ func (r *relay) publisherOf(ns moqt.Namespace) *client {
 	return nil
 }
 
-// TestUnreadFetches: viewers that fetch groups older than the cache without reading them do not
-// block fetches of the newest group and, after a while, do not block fetches of old groups.
+// TestUnreadFetches checks that viewers that fetch groups older than the cache without reading them do
+// not block fetches of the newest group and, after a while, do not block fetches of old groups either.
 func TestUnreadFetches(t *testing.T) {
 	r := start(t, short())
 	old := origin.NewTrack(points, nil, origin.Limits{MaxAge: time.Hour, MaxBytes: 1 << 30})
@@ -796,7 +798,7 @@ func TestUnreadFetches(t *testing.T) {
 	}
 	from := r.publisherOf(session).slots.oldFrom
 	newest := func(other *origin.Track) time.Duration {
-		for i := 0; i < 4 && len(from) < maxOldFetches; i++ { // an attempt leaves most of its fetches to the next
+		for i := 0; i < 4 && len(from) < maxOldFetches; i++ { // most fetches of an attempt remain for the next one
 			ask()
 		}
 		r.eventually("fetches wait for their viewers", func() bool { return len(from) == maxOldFetches })
@@ -849,10 +851,10 @@ func TestUnreadFetches(t *testing.T) {
 	}
 }
 
-// TestClockIsMonotonic: a step of the wall clock does not change the relay's clock track.
+// TestClockIsMonotonic checks that a step of the wall clock does not change the relay's clock track.
 func TestClockIsMonotonic(t *testing.T) {
 	for _, step := range []time.Duration{time.Hour, -time.Hour} {
-		began := clocktest.Step(time.Now(), -step) // the time read before the wall clock was stepped
+		began := clocktest.Step(time.Now(), -step) // read before the wall clock was stepped
 		before := time.Now()
 		told := monotonicNow(began).Round(0).Sub(began.Round(0))
 		if least, most := before.Sub(began), time.Since(began); told < least || told > most {

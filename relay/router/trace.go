@@ -11,8 +11,8 @@ import (
 	"holocast/internal/trace"
 )
 
-// traceReceived starts the span of an arriving subgroup and returns the function that ends it; nil
-// if the group is not traced.
+// traceReceived starts the span of an arriving subgroup. It returns the function that ends the span, or
+// nil if the group is not traced.
 func (r *Router) traceReceived(
 	track moqt.TrackName, from Upstream, h wire.SubgroupHeader,
 ) func(bytes int, failed string) {

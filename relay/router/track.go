@@ -22,7 +22,7 @@ type track struct {
 
 	mu        sync.Mutex
 	upstreams map[Upstream]*moqt.Subscription
-	refunds   map[Upstream]func() // refund what each upstream's subscription is charged
+	refunds   map[Upstream]func() // refund the charge for each upstream's subscription
 	joining   map[Upstream]bool   // SUBSCRIBE sent, not answered
 	pubs      map[Upstream]bool   // upstreams that sent PUBLISH
 	refs      int                 // viewers and requests
@@ -48,7 +48,7 @@ func (r *Router) hold(name moqt.TrackName) *track {
 	return r.holdLocked(name)
 }
 
-// holdLocked is hold with r.mu held.
+// holdLocked is like hold, but r.mu is held.
 func (r *Router) holdLocked(name moqt.TrackName) *track {
 	key := name.String()
 	t := r.tracks[key]
@@ -84,8 +84,8 @@ func (r *Router) acquire(ctx context.Context, name moqt.TrackName, wait time.Dur
 	return r.acquireFor(ctx, name, wait, func(*track) {})
 }
 
-// acquireFor is acquire that calls prepare with the track before it waits for the subscription. If
-// the track is removed meanwhile, it calls prepare with the one that replaces it.
+// acquireFor is like acquire, but calls prepare with the track before it waits for the subscription.
+// If the track is removed meanwhile, it calls prepare with the track that replaces it.
 func (r *Router) acquireFor(
 	ctx context.Context, name moqt.TrackName, wait time.Duration, prepare func(*track),
 ) (*track, error) {
@@ -105,8 +105,8 @@ func (r *Router) acquireFor(
 	}
 }
 
-// await waits until the track has an upstream subscription. If mayWait is set it waits until
-// deadline for a publisher to appear. retry means that the track was removed; look it up again.
+// await waits until the track has an upstream subscription. If mayWait is set, it waits until deadline
+// for a publisher to appear. retry means that the track was removed and must be looked up again.
 func (t *track) await(ctx context.Context, mayWait bool, deadline <-chan time.Time) (retry bool, err error) {
 	asked, waited := false, false
 	var meeting <-chan time.Time
@@ -168,7 +168,7 @@ func notPublished(name moqt.TrackName) error {
 	return &moqt.RequestError{Code: wire.RequestDoesNotExist, Reason: "nobody publishes " + name.String()}
 }
 
-// publishWait bounds the wait for a publisher's PUBLISH after the publisher refused our SUBSCRIBE
+// publishWait limits the wait for a publisher's PUBLISH after the publisher has refused our SUBSCRIBE
 // because of it (§5.1).
 const publishWait = time.Second
 
@@ -194,7 +194,7 @@ func (t *track) arm() {
 	switch {
 	case t.removed:
 		return
-	case t.refs == 0 && len(t.upstreams)+len(t.joining) == 0: // expire at once
+	case t.refs == 0 && len(t.upstreams)+len(t.joining) == 0: // expire immediately
 	case t.refs == 0 && len(t.pubs) == 0:
 		wait = t.r.cfg().Linger
 	case t.orphaned():
@@ -232,7 +232,7 @@ func (t *track) end(code wire.DoneCode, reason string) {
 	t.remove(2 * t.r.cfg().Limits.MaxAge) // time for deliveries in flight
 }
 
-// remove removes the track from the router and discards its cache after a delay. r.mu and t.mu are
+// remove removes the track from the router, and discards its cache after a delay. r.mu and t.mu are
 // held.
 func (t *track) remove(after time.Duration) {
 	t.removed = true

@@ -17,7 +17,7 @@ import (
 	"holocast/relay/auth"
 )
 
-// Upstream is the source of an offered namespace's tracks. Equal values are the same upstream.
+// Upstream is the source of an offered namespace's tracks. Equal values mean the same upstream.
 type Upstream interface {
 	// Session returns the session to subscribe on, dialling it if needed.
 	Session(ctx context.Context) (*moqt.Session, error)
@@ -25,7 +25,7 @@ type Upstream interface {
 	String() string
 }
 
-// peer is the upstream of a session that the publisher opened.
+// peer is the Upstream for a session that the publisher opened.
 type peer struct{ c *client }
 
 func (p peer) Session(context.Context) (*moqt.Session, error) { return p.c.s, p.c.s.Err() }
@@ -45,7 +45,7 @@ type newGroup struct {
 	group, largest uint64
 }
 
-// join subscribes to the track at up unless it has, or is about to have, a subscription there.
+// join subscribes to the track at up unless it already has or is making a subscription there.
 func (t *track) join(up Upstream) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -57,7 +57,7 @@ func (t *track) join(up Upstream) {
 	go t.subscribe(up)
 }
 
-// rejoin joins up after a delay if up still publishes the track then.
+// rejoin calls join(up) after a delay if up still publishes the track then.
 func (t *track) rejoin(up Upstream) {
 	time.AfterFunc(rejoinAfter, func() {
 		t.r.mu.Lock()
@@ -128,11 +128,10 @@ func unreachable(name moqt.TrackName) error {
 	}
 }
 
-// adopt makes sub the track's subscription at up and starts receiving, unless refused, the reason
-// for a refusal, is set. release refunds the charge for the subscription. If up has another
-// identity or other track properties than the previous publisher, the track ends for its viewers
-// and a new one takes its place. adopt returns the track that now has sub; nil, after cancelling
-// sub, if none has.
+// adopt makes sub the track's subscription at up and starts receiving. If refused is not nil, or the
+// track was removed, it cancels sub and returns nil. release refunds the charge for the subscription.
+// If up's identity or track properties differ from the previous publisher's, the track ends for its
+// viewers and a new one takes its place. adopt returns the track that now has sub.
 func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool, release func(), refused error) *track {
 	t.r.mu.Lock()
 	t.mu.Lock()
@@ -155,7 +154,7 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool, relea
 		}
 		return nil
 	}
-	for other, old := range t.upstreams { // sessions that ended, but whose receive loop has not noticed
+	for other, old := range t.upstreams { // sessions that have ended without their receive loop having noticed
 		if old.Session().Err() != nil {
 			t.removeUpstream(other)
 		}
@@ -195,7 +194,7 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool, relea
 	if first {
 		t.SetMemory(peerLimits(sub.Session()).Memory())
 	}
-	if before := t.refunds[up]; before != nil { // from the subscription that this one replaces
+	if before := t.refunds[up]; before != nil { // the charge for the subscription that this one replaces
 		before()
 	}
 	t.upstreams[up], t.refunds[up] = sub, release
@@ -232,8 +231,8 @@ func (t *track) removeUpstream(up Upstream) {
 	}
 }
 
-// requestFirst includes a new-group request in the track's next upstream SUBSCRIBE. Requests of
-// several subscribers are merged (§10.2.13). nil means none.
+// requestFirst includes a new-group request, unless it is nil, in the track's next upstream SUBSCRIBE.
+// Requests of several subscribers are merged (§10.2.13).
 func (t *track) requestFirst(group *uint64) {
 	if group == nil {
 		return
@@ -245,9 +244,9 @@ func (t *track) requestFirst(group *uint64) {
 	}
 }
 
-// requestGroup forwards a viewer's NEW_GROUP_REQUEST upstream if the track has dynamic groups and
-// no equivalent request is outstanding (§10.2.14). Requests of all viewers are merged and
-// rate-limited, and never ask for more than the group after the largest.
+// requestGroup forwards a viewer's NEW_GROUP_REQUEST upstream if the track has dynamic groups and no
+// equivalent request is outstanding (§10.2.14). Requests of all viewers are merged and rate-limited,
+// and never go beyond the group after the largest.
 func (t *track) requestGroup(group uint64) {
 	if dynamic, _ := t.Properties().Int(wire.PropertyDynamicGroups); dynamic != 1 {
 		return
@@ -318,8 +317,8 @@ func (t *track) receive(up Upstream, sub *moqt.Subscription) {
 			r.Malformed(fmt.Errorf("%w: group %d is too large", wire.ErrMalformedTrack, r.Group))
 			continue
 		}
-		// Open the subgroup before accepting the next one, so that viewers get the last subgroup
-		// before the track ends.
+		// Open the subgroup before accepting the next one, so that viewers receive the last
+		// subgroup before the track ends.
 		feed, err := t.OpenSubgroup(r.SubgroupHeader)
 		switch {
 		case errors.Is(err, wire.ErrMalformedTrack):
@@ -337,8 +336,8 @@ func (t *track) receive(up Upstream, sub *moqt.Subscription) {
 	}
 }
 
-// receiveSubgroup forwards a subgroup as it arrives. traced, if not nil, receives the byte count
-// and the reason for an incomplete subgroup.
+// receiveSubgroup forwards a subgroup as it arrives. traced, if not nil, is called with the byte count
+// and, for an incomplete subgroup, the reason.
 func (t *track) receiveSubgroup(
 	r *moqt.SubgroupReader, feed *origin.Feed, traced func(bytes int, failed string), in ingress,
 ) {
@@ -386,7 +385,7 @@ func (t *track) receiveSubgroup(
 	}
 }
 
-// comparedBytes bounds the compared part of a duplicate's first object, about three packets.
+// comparedBytes limits the part of a duplicate's first object that is compared to about three packets.
 const comparedBytes = 4 << 10
 
 // compare compares the start of a duplicate subgroup with the original, then refuses it.
@@ -429,8 +428,8 @@ func (t *track) receiveDatagrams(sub *moqt.Subscription) {
 	}
 }
 
-// upstreamEnded handles the end of an upstream subscription. If the publisher ended the track, it
-// ends for the viewers too; if the publisher disconnected, the track waits for it or another one.
+// upstreamEnded handles the end of an upstream subscription. If the publisher ended the track, it ends
+// for the viewers too. If the publisher disconnected, the track waits for it or for another publisher.
 func (t *track) upstreamEnded(up Upstream, sub *moqt.Subscription, err error) {
 	if t.lostPublisher(up, sub, err) {
 		t.r.log.Info("publisher lost", "track", truncated(t.Name().String()), "reason", reason(err), "grace",
@@ -481,7 +480,7 @@ func endsTrack(code wire.DoneCode) bool {
 	return false
 }
 
-// anyUpstream returns an upstream of the track and its session, nil if there is none.
+// anyUpstream returns an upstream of the track and its session, or nil if there is none.
 func (t *track) anyUpstream() (Upstream, *moqt.Session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -503,7 +502,7 @@ func (t *track) publishedByOther(c *client) bool {
 	return false
 }
 
-// publish accepts a track that its publisher PUBLISHes.
+// publish handles a publisher's PUBLISH request for a track.
 func (c *client) publish(req *moqt.PublishRequest) {
 	r, up := c.r, peer{c}
 	answered, _, ok := c.admit(req)
@@ -569,18 +568,19 @@ func (c *client) publish(req *moqt.PublishRequest) {
 	}
 }
 
-// maxBlocked bounds the blocked tracks remembered per subscriber. A subscriber that reaches it is
+// maxBlocked limits the blocked tracks remembered per subscriber. A subscriber that reaches it is
 // offered no further tracks.
 const maxBlocked = 1024
 
-// mayOffer reports whether a PUBLISH of the track may be sent; not after PUBLISH_BLOCKED (§6.1).
+// mayOffer reports whether a PUBLISH of the track may be sent. After PUBLISH_BLOCKED it may not be
+// (§6.1).
 func (d *discovery) mayOffer(t *track) bool {
 	t.r.mu.Lock()
 	defer t.r.mu.Unlock()
 	return !d.blocked[t.Name().String()] && len(d.blocked) < maxBlocked
 }
 
-// block records that a track is not offered any more; false if it already was.
+// block records that a track is blocked and no longer offered. It returns false if it was already.
 func (d *discovery) block(t *track) bool {
 	t.r.mu.Lock()
 	defer t.r.mu.Unlock()
@@ -592,7 +592,7 @@ func (d *discovery) block(t *track) bool {
 	return true
 }
 
-// offerTo publishes the track to a session that subscribed to all tracks under a prefix.
+// offerTo sends PUBLISH for the track to a session that subscribed to all tracks under a prefix.
 func (t *track) offerTo(d *discovery) {
 	t.mu.Lock()
 	if t.removed {

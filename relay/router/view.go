@@ -26,7 +26,7 @@ type SessionView struct {
 type TrackView struct {
 	Name  moqt.TrackName
 	From  []uint64 // numbers of the publishing sessions
-	Other []string // other upstreams, such as other relays
+	Other []string // upstreams that are not sessions of peers, such as other relays
 	To    []uint64 // numbers of the subscribed sessions
 	Stats origin.Stats
 }

@@ -13,12 +13,12 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// tagger computes the last byte of connection IDs, which lets the kernel tell packets of the
-// relay's present and past connections from junk. It is fast rather than secure: many IDs may
-// reveal how to forge more, and a single ID suffices to send junk with it.
+// tagger computes the last byte of connection IDs, by which the kernel distinguishes packets of the
+// relay's present and past connections from junk. It is fast rather than secure: many IDs may reveal
+// how to forge more, and a single ID suffices to send junk with it.
 type tagger struct{ x, times, y, plus uint32 }
 
-// newTagger returns the tagger of a key, or of a random key if key is nil.
+// newTagger returns the tagger for a key, or for a random key if key is nil.
 func newTagger(key *[32]byte) tagger {
 	if key == nil {
 		key = new([32]byte)
@@ -45,12 +45,12 @@ const (
 	version2   = 0x6b3343cf // RFC 9369
 )
 
-const drop, pass = 0, 1 << 18 // return values of a filter: the number of bytes to keep
+const drop, pass = 0, 1 << 18 // return values of a filter, the number of bytes to keep
 
-// shares are the fractions of connections whose first packets pass: own for addresses with their
-// own share, rest for all others; 1 passes all. The connection ID and the salt select the
-// connections. So all packets of a multi-packet ClientHello pass or none, and a retry after a
-// change of salt may pass.
+// shares are the fractions (0 to 1) of connections whose first packets pass: own for addresses with
+// their own share, rest for all others. The connection ID and the salt select the connections, so that
+// either all packets of a multi-packet ClientHello pass or none, and a retry after a change of salt may
+// pass.
 type shares struct {
 	own  map[netip.Prefix]float64
 	rest float64
@@ -73,7 +73,7 @@ func (s shares) filter() (list []bpf.Instruction) {
 			bpf.RetConstant{Val: pass},
 		}
 	}
-	// word compares four bytes of the IP header with an address and runs then if they match.
+	// word compares four bytes of the IP header with part of an address and runs then if they match.
 	word := func(off uint32, address []byte, then []bpf.Instruction) []bpf.Instruction {
 		return append([]bpf.Instruction{
 			bpf.LoadAbsolute{Off: network + off, Size: 4},
@@ -119,8 +119,8 @@ func (s shares) filter() (list []bpf.Instruction) {
 }
 
 // filter returns a classic BPF program for a UDP socket. It passes datagrams whose first packet may
-// belong to a present or past connection of the relay, and the share first of those that start a
-// connection. Stateless resets from clients look like junk and are dropped.
+// belong to a present or past connection of the relay. Of the datagrams that start a connection it
+// passes the shares in first. Stateless resets from clients look like junk and are dropped.
 func (t tagger) filter(first shares) []bpf.Instruction {
 	const kind = 0 // scratch memory slot; A is the accumulator
 	require := func(cond bpf.JumpTest, val uint32) []bpf.Instruction {
@@ -170,7 +170,7 @@ func (t tagger) filter(first shares) []bpf.Instruction {
 		},
 		load(5, 1), // destination connection ID length
 		either(bpf.JumpEqual, IDLength, tagged(udpHeader+6)),
-		// An ID chosen by the client: only in Initial packets.
+		// An ID chosen by the client is valid only in Initial packets.
 		require(bpf.JumpGreaterThan, IDLength),
 		require(bpf.JumpLessOrEqual, 20),
 		[]bpf.Instruction{bpf.TAX{}, bpf.LoadIndirect{Off: udpHeader + 6, Size: 1}}, // source connection ID length
@@ -189,7 +189,7 @@ func (t tagger) filter(first shares) []bpf.Instruction {
 		[]bpf.Instruction{
 			bpf.JumpIf{Cond: bpf.JumpEqual, Val: version1, SkipTrue: 2 + 3},
 			bpf.JumpIf{Cond: bpf.JumpEqual, Val: version2, SkipTrue: 1},
-			bpf.Jump{Skip: uint32(len(versions))}, // unknown version: passes, to be answered by Version Negotiation
+			bpf.Jump{Skip: uint32(len(versions))}, // unknown version, to be answered by Version Negotiation
 		},
 		versions,
 		length, require(bpf.JumpGreaterOrEqual, udpHeader+firstBytes),

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attach sets a socket's filter: the kernel drops rejected datagrams before queueing them.
+// attach sets a socket's filter, with which the kernel drops rejected datagrams before queueing them.
 func attach(c *net.UDPConn, filter []bpf.Instruction) error {
 	list, err := bpf.Assemble(filter)
 	if err != nil {

@@ -8,5 +8,5 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// attach does nothing: user space drops junk after receiving it.
+// attach does nothing on this platform; user space drops junk after receiving it.
 func attach(*net.UDPConn, []bpf.Instruction) error { return nil }

@@ -133,8 +133,8 @@ func TestFilter(t *testing.T) {
 			t.Errorf("%s passes", name)
 		}
 	}
-	// The tag distinguishes the relay's own IDs, also from before a restart, from random ones and
-	// those of other relays.
+	// The tag distinguishes the relay's own IDs, even from before a restart, from random IDs and IDs of
+	// other relays.
 	known, foreign, random := 0, 0, 0
 	for i := range 2000 {
 		id, err := ids{byte(i), newTagger(&key)}.GenerateConnectionID()
@@ -158,8 +158,9 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// TestShares: a share of the connections' first packets passes: all of a connection's packets or
-// none. Another salt selects other connections. All other packets are unaffected.
+// TestShares checks that a share of the connections' first packets passes, and that all of a
+// connection's packets pass or none. Another salt selects other connections. All other packets are
+// unaffected.
 func TestShares(t *testing.T) {
 	tags := newTagger(&key)
 	wanted, junk := packets(t, tags)

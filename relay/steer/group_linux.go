@@ -42,9 +42,9 @@ func requirements() []bpfload.Requirement {
 	}
 }
 
-// Listen opens n sockets, at least two, at addr ("host:port"), which no other program may use. If the
-// kernel cannot steer packets it opens one, and Off returns why. With the key of an earlier run, packets
-// of that run's connections pass the filter; nil generates a key.
+// Listen opens n sockets, at least two, at addr ("host:port"), which no other program may be using. If
+// the kernel cannot steer packets, it opens one, and Off returns why. With the key of an earlier run,
+// packets of that run's connections pass the filter. If key is nil, a key is generated.
 func Listen(addr string, n int, key *[32]byte) (*Group, error) {
 	program, all, acceptors, err := load()
 	if err != nil {
@@ -61,7 +61,7 @@ func Listen(addr string, n int, key *[32]byte) (*Group, error) {
 
 // begin opens the sockets of an unused address.
 func (g *Group) begin(addr string, n int, program *ebpf.Program) error {
-	// First without SO_REUSEPORT, to fail if another program uses the address.
+	// Open the first socket without SO_REUSEPORT, so that this fails if another program uses the address.
 	c, err := udpio.Listen(addr, nil)
 	if err != nil {
 		return err
@@ -79,11 +79,11 @@ func (g *Group) begin(addr string, n int, program *ebpf.Program) error {
 	return g.Accept()
 }
 
-// Join opens n sockets at an address of another process, whose group's Files returned files. They
-// receive nothing until Accept. key is as for Listen.
+// Join opens n sockets at the address of another process, whose Group.Files returned files. They
+// receive nothing until Accept is called. key has the same meaning as for Listen.
 func Join(addr string, n int, key *[32]byte, files []*os.File) (_ *Group, err error) {
 	if len(files) != groupFiles {
-		return nil, fmt.Errorf("%d files from the previous process, want %d", len(files), groupFiles)
+		return nil, fmt.Errorf("received %d files from the previous process, want %d", len(files), groupFiles)
 	}
 	g := &Group{tags: newTagger(key)}
 	defer func() {
@@ -162,7 +162,7 @@ func (g *Group) free(n int) (first int, err error) {
 	return 0, errors.New("no free slots: too many previous processes are still running")
 }
 
-// Accept directs new connections to this group's sockets only.
+// Accept directs new connections only to this group's sockets.
 func (g *Group) Accept() error {
 	if g.off != nil {
 		return nil //nolint:nilerr // the only socket gets every packet
@@ -179,7 +179,7 @@ func (g *Group) Accept() error {
 // groupFiles is the number of files of a group.
 const groupFiles = 2
 
-// Files returns the files another process needs to Join. The caller closes them.
+// Files returns the files that another process needs to Join. The caller closes them.
 func (g *Group) Files() ([]*os.File, error) {
 	if g.off != nil {
 		return nil, g.off
@@ -218,7 +218,7 @@ func load() (program *ebpf.Program, all, acceptors *ebpf.Map, err error) {
 		return nil, nil, nil, err
 	}
 	if err := rlimit.RemoveMemlock(); err != nil { // needed before Linux 5.11
-		return nil, nil, nil, fmt.Errorf("raise the locked memory limit: %w", err)
+		return nil, nil, nil, fmt.Errorf("raise locked memory limit: %w", err)
 	}
 	var o steerObjects
 	if err := loadSteerObjects(&o, nil); err != nil {

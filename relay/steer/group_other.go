@@ -27,7 +27,7 @@ func Listen(addr string, _ int, key *[32]byte) (*Group, error) {
 // Join fails.
 func Join(string, int, *[32]byte, []*os.File) (*Group, error) { return nil, errors.ErrUnsupported }
 
-// Accept does nothing: the only socket gets every packet.
+// Accept does nothing, since the only socket receives every packet.
 func (g *Group) Accept() error { return nil }
 
 // Files fails.

@@ -17,8 +17,8 @@ struct {
 	__type(value, __u64);
 } sockets SEC(".maps");
 
-/* The slots that accept new connections. User space may write it while a program reads it: the
- * kernel copies all eight bytes at once. */
+/* The slots that accept new connections. User space may write it while a program reads it, since
+ * the kernel copies all eight bytes atomically. */
 struct accepting {
 	__u32 first;
 	__u32 count;
@@ -31,11 +31,11 @@ struct {
 	__type(value, struct accepting);
 } acceptors SEC(".maps");
 
-/* Reads the slot from a packet's connection ID. Returns false if the ID is not the relay's: IDs
+/* Reads the slot from a packet's connection ID. Returns false if the ID is not the relay's; IDs
  * chosen by clients have at least eight bytes (RFC 9000 section 7.2). */
 static __always_inline bool slot_of(const struct sk_reuseport_md *md, __u32 *slot)
 {
-	__u8 header[7]; /* RFC 8999: flags, and in long headers version and the ID's length */
+	__u8 header[7]; /* RFC 8999: flags and, in long headers, version and the ID's length */
 
 	if (bpf_skb_load_bytes(md, sizeof(struct udphdr), header, sizeof(header)))
 		return false;

@@ -25,7 +25,7 @@ const slots = 256
 // replaced.
 const MaxSockets = 32
 
-// ErrOff is wrapped by errors of functions that need steering when it is off.
+// ErrOff is wrapped by the errors of functions that need steering while it is off.
 var ErrOff = errors.New("packet steering is off")
 
 // ids generates the connection IDs of a slot.
@@ -53,7 +53,7 @@ func alone(addr string, tags tagger, why error) (*Group, error) {
 	}
 	if err := attach(c, tags.filter(shares{rest: 1})); err != nil {
 		_ = c.Close()
-		return nil, fmt.Errorf("set the UDP socket's filter: %w", err)
+		return nil, fmt.Errorf("set filter of UDP socket: %w", err)
 	}
 	return &Group{sockets: []moqt.Socket{{Conn: c, IDs: ids{tagger: tags}}}, off: why, tags: tags}, nil
 }
@@ -61,9 +61,8 @@ func alone(addr string, tags tagger, why error) (*Group, error) {
 // Sockets returns the group's sockets.
 func (g *Group) Sockets() []moqt.Socket { return g.sockets }
 
-// OnInitials sets a callback for first packets of connections. The goroutines that read the sockets
-// call it with an address and the number of such packets from it. Call OnInitials before they
-// start.
+// OnInitials sets a callback for the first packets of connections. The goroutines that read the sockets
+// call it with an address and the number of such packets from it. Call OnInitials before they start.
 func (g *Group) OnInitials(count func(from netip.Addr, n int)) {
 	for i := range g.sockets {
 		g.sockets[i].Tap = func(from *net.UDPAddr, message []byte, datagrams int) {
@@ -74,20 +73,20 @@ func (g *Group) OnInitials(count func(from netip.Addr, n int)) {
 	}
 }
 
-// Pass makes the kernel pass a share of the connections' first packets: own for addresses with
-// their own share (IPv4 addresses and IPv6 /64s), rest for all others; 1 passes all. Packets of one
-// connection pass together or not at all, until the next call. It needs no privileges.
+// Pass makes the kernel pass a share (0 to 1) of the connections' first packets: own for addresses with
+// their own share (IPv4 addresses and IPv6 /64s), rest for all others. Until the next call, either all
+// packets of a connection pass or none. Pass needs no privileges.
 func (g *Group) Pass(own map[netip.Prefix]float64, rest float64) error {
 	var salt [4]byte
 	_, _ = rand.Read(salt[:]) // never fails
 	filter := g.tags.filter(shares{own, rest, binary.BigEndian.Uint32(salt[:])})
 	for _, s := range g.sockets {
 		if err := attach(s.Conn, filter); err != nil {
-			return fmt.Errorf("set the UDP socket's filter: %w", err)
+			return fmt.Errorf("set filter of UDP socket: %w", err)
 		}
 	}
 	return nil
 }
 
-// Off returns the reason why packets are not steered; nil if they are.
+// Off returns why packets are not steered, or nil if they are.
 func (g *Group) Off() error { return g.off }

@@ -78,7 +78,7 @@ func long(id []byte) []byte {
 	return append(append([]byte{0xc0, 0, 0, 0, 1, byte(len(id))}, id...), make([]byte, firstBytes)...)
 }
 
-// receiver returns the socket that receives the next packet, as group.socket.
+// receiver returns the socket that receives the next packet, in the form group.socket.
 func receiver(t *testing.T, groups ...*Group) string {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
@@ -126,8 +126,8 @@ func (g *Group) id(t *testing.T, socket int) []byte {
 	return id.Bytes()
 }
 
-// TestSteering sends every kind of packet from changing addresses, while one process takes over
-// from another.
+// TestSteering sends every kind of packet from changing addresses while one process takes over from
+// another.
 func TestSteering(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1:0", ":0"} {
 		t.Run(addr, func(t *testing.T) {
@@ -223,7 +223,8 @@ func TestSteering(t *testing.T) {
 	}
 }
 
-// TestJunkIsDropped: the kernel drops packets that neither belong to a connection nor start one.
+// TestJunkIsDropped checks that the kernel drops packets that neither belong to a connection nor start
+// one.
 func TestJunkIsDropped(t *testing.T) {
 	g := listen(t, "127.0.0.1:0", 2)
 	c := dial(t, g)
@@ -250,8 +251,8 @@ func TestJunkIsDropped(t *testing.T) {
 	}
 }
 
-// TestPass: the kernel drops first packets according to the share of their address, and nothing
-// else, also on a socket without steering.
+// TestPass checks that the kernel drops first packets according to the share of their address, and
+// nothing else, even on a socket without steering.
 func TestPass(t *testing.T) {
 	shared := listen(t, "127.0.0.1:0", 2)
 	lone := func(addr string) *Group {
@@ -356,7 +357,7 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// TestAddressInUse: two programs cannot use one address, unless the first hands it over.
+// TestAddressInUse checks that two programs cannot use one address unless the first hands it over.
 func TestAddressInUse(t *testing.T) {
 	g := listen(t, "127.0.0.1:0", 2)
 	addr := g.Sockets()[0].Conn.LocalAddr().String()
@@ -376,7 +377,7 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// TestSlotsRunOut: there are slots for one more process, but not for arbitrarily many.
+// TestSlotsRunOut checks that there are slots for one more process, but not for arbitrarily many.
 func TestSlotsRunOut(t *testing.T) {
 	g := listen(t, "127.0.0.1:0", MaxSockets+1)
 	if n := len(g.Sockets()); n != MaxSockets {

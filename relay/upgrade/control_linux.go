@@ -50,7 +50,7 @@ func Listen(addr string) (*Control, error) {
 // Inherited returns the predecessor's socket.
 func Inherited(ln net.Listener) *Control { return &Control{ln.(*net.UnixListener)} }
 
-// File returns the socket for another process.
+// File returns the socket as a file to pass to another process.
 func (c *Control) File() (*os.File, error) {
 	if c == nil {
 		return nil, nil
@@ -111,7 +111,7 @@ func Ask(addr string, limit time.Duration) (pid int, err error) {
 	}
 	conn, err := net.DialUnix("unix", nil, name)
 	if err != nil {
-		return 0, fmt.Errorf("no relay runs here at %s", addr)
+		return 0, fmt.Errorf("no relay is running here at %s", addr)
 	}
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetReadDeadline(time.Now().Add(limit))

@@ -16,7 +16,7 @@ type File struct {
 	*os.File
 }
 
-// Signal is nil: no signal requests an upgrade.
+// Signal is nil, since no signal requests an upgrade on this system.
 var Signal os.Signal
 
 var errSystem = errors.New("upgrades need Linux")
@@ -27,7 +27,7 @@ type Successor struct{ PID int }
 // Start fails.
 func Start(context.Context, any, []File) (*Successor, error) { return nil, errSystem }
 
-// Wait returns at once.
+// Wait returns immediately.
 func (s *Successor) Wait() (asked bool, err error) { return false, nil }
 
 // Predecessor is the old process, as seen by the new one. It does not exist on this system.
@@ -69,7 +69,7 @@ func (c *Control) File() (*os.File, error) { return nil, errSystem }
 // Close does nothing.
 func (c *Control) Close() {}
 
-// Serve returns at once.
+// Serve returns immediately.
 func (c *Control) Serve(func() (int, error)) {}
 
 // Ask fails.

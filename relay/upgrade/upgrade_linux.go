@@ -25,8 +25,8 @@ import (
 // variable marks a process started by Start.
 const variable = "HOLOCAST_UPGRADE"
 
-// Descriptors of a process started by Start: its end of the socket to the old process, the error
-// output to use once ready, and the files.
+// Descriptors of a process started by Start: its end of the socket to the old process, the error output
+// to use once it is ready, and the files.
 const (
 	lineFD = 3 + iota
 	stderrFD
@@ -37,7 +37,7 @@ const (
 type message string
 
 const (
-	ready    message = "ready"    // the process serves
+	ready    message = "ready"    // the process is ready
 	replaced message = "replaced" // a successor has taken over from the process
 	stopping message = "stopping" // the process was asked to stop
 )
@@ -64,9 +64,9 @@ type Successor struct {
 	in   *bufio.Scanner
 }
 
-// Start runs the program again with its arguments, passes it files and state (encoded as JSON), and
-// waits until it is ready. If it fails or ctx ends first, Start kills it; the error includes the
-// last line it wrote. Start closes the files.
+// Start runs the program again with the same arguments, passes it files and state (encoded as JSON),
+// and waits until it is ready. If it fails or ctx is done first, Start kills it. If it failed, the
+// error is the last line that it wrote. Start closes the files.
 func Start(ctx context.Context, state any, files []File) (*Successor, error) {
 	defer func() {
 		for _, f := range files {
@@ -101,13 +101,13 @@ func Start(ctx context.Context, state any, files []File) (*Successor, error) {
 	}
 	cmd.Env = []string{variable + "=1"}
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "WATCHDOG_PID=") { // the watchdog is the old process's
+		if !strings.HasPrefix(v, "WATCHDOG_PID=") { // the watchdog belongs to the old process
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
 	err = cmd.Start()
-	_, _ = stderr.Close(), theirs.Close() // otherwise the new process closing its copies would go unnoticed
-	for _, f := range files {             // Fd also made our copies blocking
+	_, _ = stderr.Close(), theirs.Close() // or we would not notice when the new process closes its copies
+	for _, f := range files {             // Fd has also made our copies blocking
 		_ = unix.SetNonblock(int(f.Fd()), true)
 	}
 	if err != nil {
@@ -160,8 +160,8 @@ func (s *Successor) next() (m message, err error) {
 	return m, json.Unmarshal(s.in.Bytes(), &m)
 }
 
-// Wait returns when the new process ends. asked reports whether it was asked to stop; the error
-// reports an unexpected end. A process that was itself replaced returns false and nil.
+// Wait returns when the new process ends. asked reports whether it was asked to stop. The error is not
+// nil if it ended unexpectedly. If it was itself replaced, Wait returns false and nil.
 func (s *Successor) Wait() (asked bool, err error) {
 	defer func() { _ = s.line.Close() }()
 	over := false
@@ -186,7 +186,7 @@ type Predecessor struct {
 	state json.RawMessage
 }
 
-// Inherit returns the process that started this one as its successor; nil if there is none.
+// Inherit returns the process that started this one as its successor, or nil if there is none.
 func Inherit() (*Predecessor, error) {
 	if os.Getenv(variable) == "" {
 		return nil, nil
@@ -220,10 +220,10 @@ func Inherit() (*Predecessor, error) {
 	return p, nil
 }
 
-// State decodes the old process's state.
+// State decodes the old process's state into to.
 func (p *Predecessor) State(to any) error { return json.Unmarshal(p.state, to) }
 
-// Files returns the files of a name in their order. The Predecessor closes them.
+// Files returns the files with a name, in order. The Predecessor closes them.
 func (p *Predecessor) Files(name string) (files []*os.File) {
 	for _, f := range p.files {
 		if f.Name == name {
@@ -233,7 +233,7 @@ func (p *Predecessor) Files(name string) (files []*os.File) {
 	return files
 }
 
-// Listener returns the listener of a name, nil if there is none. It shares the old process's
+// Listener returns the listener with a name, or nil if there is none. It shares the old process's
 // socket.
 func (p *Predecessor) Listener(name string) (net.Listener, error) {
 	for _, f := range p.Files(name) {
@@ -242,8 +242,8 @@ func (p *Predecessor) Listener(name string) (net.Listener, error) {
 	return nil, nil
 }
 
-// Ready tells the old process that this one serves, and takes over its error output. Without an old
-// process it does nothing.
+// Ready reports to the old process that this one is ready, and takes over its error output. Without an
+// old process it does nothing.
 func (p *Predecessor) Ready() error {
 	if p == nil {
 		return nil
@@ -259,14 +259,15 @@ func (p *Predecessor) Ready() error {
 	return p.say(ready)
 }
 
-// Replaced tells the old process, if it still runs, that a successor has taken over from this one.
+// Replaced reports to the old process, if it is still running, that a successor has taken over from
+// this one.
 func (p *Predecessor) Replaced() {
 	if p != nil {
 		_ = p.say(replaced)
 	}
 }
 
-// Stopping tells the old process that this one was asked to stop.
+// Stopping reports to the old process that this one was asked to stop.
 func (p *Predecessor) Stopping() {
 	if p != nil {
 		_ = p.say(stopping)

@@ -28,7 +28,7 @@ import (
 	"holocast/internal/programtest"
 )
 
-// startTimeout bounds the wait for all queries. On two cores it takes 20 s.
+// startTimeout bounds the wait for all queries, which takes 20 s on two cores.
 const startTimeout = 5 * time.Minute
 
 // TestDashboardsOnARunningSystem runs the services of deploy/compose in network namespaces, with
@@ -71,8 +71,8 @@ type service struct {
 	Entrypoint, Command []string
 }
 
-// system is the running system: relay and viewer, joined by three paths, and a host for everything
-// else.
+// system is the running system: a relay and a viewer, joined by three paths, and a host for
+// everything else.
 type system struct {
 	t                    *testing.T
 	dir                  string
@@ -176,8 +176,8 @@ func (s *system) fill(text string, changes ...string) string {
 	)...).Replace(text)
 }
 
-// config writes a configuration of deploy/compose with this system's addresses and additional
-// settings.
+// config writes a configuration of deploy/compose with this system's addresses and the given
+// additional settings.
 func (s *system) config(name, more string, changes ...string) string {
 	s.t.Helper()
 	text, err := os.ReadFile(root + "/deploy/compose/" + name)
@@ -350,7 +350,7 @@ func (s *system) rules() {
 	}
 }
 
-// get sends a request to Prometheus' API; ok is false until it answers.
+// get sends a request to Prometheus' API; ok is false if it does not answer.
 func (s *system) get(path string, into any) bool {
 	r, err := s.http.Get("http://127.0.0.1:9099/api/v1/" + path)
 	if err != nil {

@@ -31,7 +31,7 @@ func run(check bool) error {
 		if !check {
 			errs = errors.Join(errs, os.WriteFile(path, text, 0o644)) //nolint:gosec // read by Grafana
 		} else if old, err := os.ReadFile(path); err != nil || !bytes.Equal(old, text) {
-			errs = errors.Join(errs, errors.New(path+" is out of date: run go run ./tools/dashboards"))
+			errs = errors.Join(errs, errors.New(path+" is out of date; run go run ./tools/dashboards"))
 		}
 	}
 	return errs

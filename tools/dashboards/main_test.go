@@ -22,7 +22,8 @@ func TestFilesAreCurrent(t *testing.T) {
 	}
 }
 
-// TestMetricsAreDeclared checks that a program declares every metric used in a dashboard or alert.
+// TestMetricsAreDeclared checks that every metric used in a dashboard or alert is declared by a
+// program.
 func TestMetricsAreDeclared(t *testing.T) {
 	page, err := os.ReadFile(root + "/docs/metrics.md")
 	if err != nil {
@@ -36,7 +37,7 @@ func TestMetricsAreDeclared(t *testing.T) {
 	}
 }
 
-// queries returns the panels' queries as Grafana sends them to Prometheus.
+// queries returns the panels' queries in the form that Grafana sends to Prometheus.
 func queries() (all []string) {
 	fill := strings.NewReplacer("$instance", ".*", "$__rate_interval", "10s")
 	for _, d := range dashboards {

@@ -1,5 +1,5 @@
-// Package exportcheck opens exports with other programs' readers: RGB-D images with Open3D,
-// Foxglove's MCAP files with its reader and its definitions of the messages.
+// Package exportcheck opens exports with the readers of other programs: RGB-D images with Open3D,
+// and MCAP files with Foxglove's reader and message definitions.
 package exportcheck
 
 import (
@@ -25,7 +25,7 @@ import (
 	"holocast/tools/holocast/export"
 )
 
-// foreign reads an export with read.py. Without the readers it skips the test.
+// foreign reads an export with read.py. It skips the test if the readers are not installed.
 func foreign(t *testing.T, result any, args ...string) {
 	t.Helper()
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
@@ -48,7 +48,7 @@ func foreign(t *testing.T, result any, args ...string) {
 
 const frames = 2
 
-// place is the second camera's pose: turned by 90° about y, and moved.
+// place is the second camera's pose, turned by 90° about y and moved.
 var place = camera.Transform{R: [9]float64{0, 0, 1, 0, 1, 0, -1, 0, 0}, T: [3]float64{500, -200, 1000}}
 
 // record makes a recording of two cameras that see a slope, with the lens of an Azure Kinect.
@@ -189,7 +189,7 @@ func TestRGBD(t *testing.T) {
 			t.Fatalf("Open3D reads %+v", got)
 		}
 		for i, c := range got.Frames {
-			// Removing the distortion changes the number of pixels.
+			// Undistorting changes the number of pixels.
 			c.check(t, want[n][i], 0.2, 0.01)
 		}
 	}

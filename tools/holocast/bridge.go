@@ -55,7 +55,7 @@ the session. The default is loopback.`,
 		Args: service.Arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.target.URL = args[0]
-			if !cmd.Flags().Changed("log-level") { // log viewers that connect and leave
+			if !cmd.Flags().Changed("log-level") { // log viewers that connect and disconnect
 				slog.SetDefault(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
 			}
 			return serveBridge(cmd.Context(), o, cmd.OutOrStdout())
@@ -99,7 +99,7 @@ func (o bridgeOptions) validate() error {
 // errNoSession is the health error of a bridge without a session.
 var errNoSession = errors.New("no frame of the session has arrived")
 
-// serveBridge serves viewers until ctx or the duration ends.
+// serveBridge serves viewers until ctx is done or the duration is over.
 func serveBridge(ctx context.Context, o bridgeOptions, stdout io.Writer) (err error) {
 	if err := o.validate(); err != nil {
 		return err
@@ -192,17 +192,17 @@ func (b bridged) String() string {
 		b.Frames, b.Points/max(1, b.Frames), b.Viewers, float64(b.Bytes)/1e6, b.Refused, b.Dropped, b.Received)
 }
 
-// receiveSession plays the session, and the next one after it ends, until ctx ends.
+// receiveSession plays the session, and the next one after it ends, until ctx is done.
 func receiveSession(ctx context.Context, t connect.Target, p *player.Player) error {
 	for {
 		err := keep(ctx, t, moqt.Handler{}, true, true, p.Play)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // ctx ended
+			return nil //nolint:nilerr // ctx is done
 		}
 		if err != nil {
 			return err
 		}
-		slog.Info("the publisher ended the session; waiting for the next")
+		slog.Info("the publisher ended the session; waiting for the next session")
 		select {
 		case <-time.After(time.Second):
 		case <-ctx.Done():

@@ -86,7 +86,7 @@ func TestBridge(t *testing.T) {
 	p := publish(t, sessionURL(port, "bridged"), 2, 1)
 	const points = testWidth * testHeight
 	until(t, "a frame of both cameras", func() bool { return v.frame() == 2*points })
-	// Both cameras see the same; the second stands 300 mm to the right.
+	// Both cameras see the same points; the second camera stands 300 mm to the right.
 	if dx := int(v.cloud.XYZ[3*points]) - int(v.cloud.XYZ[0]); dx < 250 || dx > 350 {
 		t.Errorf("the cameras' first points are %d mm apart, want 300", dx)
 	}
@@ -189,8 +189,8 @@ func TestBridgeDuration(t *testing.T) {
 	}
 }
 
-// TestLiveScanBothWays serves real frames to a LiveScan3D viewer and feeds them back through a
-// capture server as a LiveScan3D client.
+// TestLiveScanBothWays serves real frames to a LiveScan3D viewer and feeds them back as a
+// LiveScan3D client of a capture server.
 func TestLiveScanBothWays(t *testing.T) {
 	data, err := sampledata.Find()
 	if err != nil {

@@ -51,7 +51,7 @@ func startChild(dir, name string, args ...string) (*child, error) {
 	cmd.SysProcAttr = childAttributes()
 	started := make(chan error)
 	go func() {
-		// Pdeathsig acts when the starting thread exits; keep it alive.
+		// Pdeathsig acts when the starting thread exits, so keep that thread alive.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -71,10 +71,10 @@ func startChild(dir, name string, args ...string) (*child, error) {
 	return c, nil
 }
 
-// childExitTimeout bounds the exit of a child before it is killed.
+// childExitTimeout bounds how long stop waits for a child to exit before killing it.
 const childExitTimeout = 3 * time.Second
 
-// stop terminates the child and its children, and kills them if needed.
+// stop terminates the child and its children. It kills them if they do not exit.
 func (c *child) stop() {
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		_ = syscall.Kill(-c.pid, sig)

@@ -71,7 +71,7 @@ the programs' logs.
 
 func demo(ctx context.Context, o demoOptions, stdout io.Writer, stderr *os.File) error {
 	if o.seconds < 0 || o.cameras < 0 {
-		return errors.New("--seconds and --cameras cannot be below 0")
+		return errors.New("--seconds and --cameras must not be negative")
 	}
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return err
@@ -173,7 +173,7 @@ func demo(ctx context.Context, o demoOptions, stdout io.Writer, stderr *os.File)
 	return json.NewEncoder(stdout).Encode(report)
 }
 
-// chooseSource returns the capture server's source.
+// chooseSource returns the capture server's source. It renders a 360° video if it needs one.
 func (o *demoOptions) chooseSource(ctx context.Context, stderr io.Writer) (string, error) {
 	if o.source != "" {
 		return o.source, nil
@@ -211,8 +211,8 @@ func (o *demoOptions) chooseSource(ctx context.Context, stderr io.Writer) (strin
 	return kind + path, err
 }
 
-// findViewer returns the folder of the built web viewer next to the programs' folder, "" if it is
-// not built.
+// findViewer returns the folder of the built web viewer next to the programs' folder, or "" if the
+// viewer is not built.
 func findViewer() string {
 	exe, err := os.Executable()
 	if err != nil {
@@ -261,7 +261,7 @@ func (c *child) awaitHealth(ctx context.Context, addr string) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-deadline:
-			return fmt.Errorf("%s does not answer\n%s", c.name, strings.TrimSpace(c.tail()))
+			return fmt.Errorf("%s did not answer\n%s", c.name, strings.TrimSpace(c.tail()))
 		}
 	}
 }

@@ -84,7 +84,7 @@ func exportRecording(ctx context.Context, o exportOptions, path string, stdout i
 	case "bgra":
 		format = camera.BGRA
 	default:
-		return fmt.Errorf("--color %q: want mjpg or bgra", o.color)
+		return fmt.Errorf("--color is %q, want mjpg or bgra", o.color)
 	}
 	if err := o.unused(path); err != nil {
 		return err

@@ -34,7 +34,7 @@ func (l *frameList) add(f player.ShownFrame) {
 		f.Captured.UnixMicro(), f.Arrived.UnixMicro(), f.Shown.UnixMicro(), f.Points, f.Bytes)
 }
 
-// close flushes the file; later frames are not written.
+// close flushes the file. Frames added later are not written.
 func (l *frameList) close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

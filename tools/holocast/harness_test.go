@@ -44,7 +44,7 @@ type process struct {
 	t *testing.T
 }
 
-// start starts a program. The end of the test kills it.
+// start starts a program, which is killed at the end of the test.
 func start(t *testing.T, name string, args ...string) *process {
 	t.Helper()
 	return &process{programtest.Start(t, exec.Command(filepath.Join(programs, name), args...)), t}
@@ -66,7 +66,7 @@ func (p *process) mustSucceed() {
 	}
 }
 
-// mustFail waits for exit code 1 and returns stderr.
+// mustFail waits for the program to exit with code 1 and returns stderr.
 func (p *process) mustFail() string {
 	p.t.Helper()
 	var exit *exec.ExitError

@@ -56,7 +56,7 @@ var escapes = map[string]key{
 	"OA": keyFarForward, "OB": keyFarBack, "OC": keyForward, "OD": keyBack, "OH": keyBeginning,
 }
 
-// nextKey reads a key. It returns the input's errors.
+// nextKey reads a key. It returns the errors of the input.
 func nextKey(r *bufio.Reader) (key, error) {
 	b, err := r.ReadByte()
 	if err != nil {

@@ -6,15 +6,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readKeys reads single key presses from a terminal until restore is called; Ctrl-C keeps its
-// meaning. It returns nothing if the input is not a terminal or belongs to another process group.
+// readKeys reads single key presses from a terminal until restore is called. Ctrl-C still sends
+// SIGINT. It returns nil if the input is not a terminal or belongs to another process group.
 func readKeys(in *os.File) (keys <-chan key, restore func()) {
 	fd := int(in.Fd())
 	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	if err != nil {
 		return nil, func() {}
 	}
-	// Reading a terminal in the background would stop the program.
+	// Reading from a terminal in the background would stop the program.
 	if group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP); err != nil || group != unix.Getpgrp() {
 		return nil, func() {}
 	}

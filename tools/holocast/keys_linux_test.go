@@ -70,7 +70,7 @@ func terminal(t *testing.T) (master, slave *os.File) {
 	return master, slave
 }
 
-// TestPlayKeys controls a player by keys: pause, seek to the beginning, shared replay, quit.
+// TestPlayKeys controls a player with keys: pause, seek to the beginning, shared replay, quit.
 func TestPlayKeys(t *testing.T) {
 	t.Parallel()
 	port := freePort(t)

@@ -1,5 +1,5 @@
-// Holocast is the user's command: it plays, records, replays and exports sessions,
-// checks the machine, and runs a demo. Benchmarks and emulated networks are in holocast-lab.
+// Holocast is the end user's command. It plays, records, replays and exports sessions, checks the
+// machine, and runs a demo. Benchmarks and emulated networks are in holocast-lab.
 package main
 
 import (
@@ -44,7 +44,7 @@ func command() *cobra.Command {
 	return c
 }
 
-// movedCommand reports that a subcommand moved to holocast-lab.
+// movedCommand returns an error saying that a subcommand moved to holocast-lab.
 func movedCommand(name string) *cobra.Command {
 	return &cobra.Command{
 		Use:                name,

@@ -40,7 +40,7 @@ rate, frame delay and lost frames under /metrics. It waits for a missing relay.`
 	return c
 }
 
-// monitor serves the viewers' metrics until ctx ends.
+// monitor serves the viewers' metrics until ctx is done.
 func monitor(ctx context.Context, target connect.Target, address string, stdout io.Writer) error {
 	ns, err := target.Namespace()
 	if err != nil {
@@ -76,11 +76,11 @@ func monitor(ctx context.Context, target connect.Target, address string, stdout 
 }
 
 const (
-	// watching is the time since the last receipt for which a viewer counts as present.
+	// watching is the time since the last receipt during which a viewer counts as present.
 	watching = 5 * time.Second
 	// forgetViewer is the time since the last receipt after which a viewer's metrics are removed.
 	forgetViewer = time.Minute
-	// maxViewers bounds the memory: later viewers have no metrics of their own.
+	// maxViewers bounds memory use. Further viewers have no metrics of their own.
 	maxViewers = 500
 )
 
@@ -103,7 +103,7 @@ type viewer struct {
 func newViewers(ns moqt.Namespace) *viewers {
 	return &viewers{namespace: ns, all: map[string]*viewer{}, delays: prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "holocast_viewer_frame_delay_seconds",
-		Help:    "Frame delay over all viewers, from capture to the end of decoding, on the relay's clock.",
+		Help:    "Frame delay of all viewers, from capture to the end of decoding, on the relay's clock.",
 		Buckets: []float64{.02, .03, .04, .05, .06, .08, .1, .125, .15, .2, .25, .3, .4, .5, .75, 1, 2, 5},
 	})}
 }
@@ -114,7 +114,7 @@ func (v *viewers) setConnected(yes bool) {
 	v.connected = yes
 }
 
-// handler accepts the viewers' receipts tracks.
+// handler accepts the viewers' receipt tracks.
 func (v *viewers) handler() moqt.Handler {
 	return moqt.Handler{Publish: func(r *moqt.PublishRequest) {
 		name, ok := strings.CutPrefix(r.Track.Name, connect.ReceiptsPrefix)
@@ -134,7 +134,7 @@ func (v *viewers) handler() moqt.Handler {
 			}
 			receipt, err := qoe.ParseReceipt(d.Payload)
 			if err != nil {
-				slog.Debug("receipt ignored", "viewer", name, "err", err)
+				slog.Debug("ignored a receipt", "viewer", name, "err", err)
 				continue
 			}
 			v.shown(name, receipt, time.Now())
@@ -175,7 +175,9 @@ func (v *viewers) metrics() *service.Metrics {
 		connected = m.Gauge("monitor_connected", "1 while the monitor is connected to the relay.")
 		sessions  = m.Gauge("sessions", "Viewers that sent a receipt in the last 5 s.")
 		rate      = m.Gauge(
-			"frames_per_second", "Distinct frames displayed in the last second, mean of the viewer's cameras.", "viewer",
+			"frames_per_second",
+			"Distinct frames that a viewer displayed in the last second, averaged over its cameras.",
+			"viewer",
 		)
 		delay = m.Gauge(
 			"frame_delay_quantile_seconds", "Quantiles of a viewer's frame delay over the last 5 s.", "viewer",
@@ -184,7 +186,7 @@ func (v *viewers) metrics() *service.Metrics {
 		jitter = m.Gauge("jitter_seconds", "Jitter of a viewer's frame delay (RFC 3550, section 6.4.1).", "viewer")
 		frames = m.Counter("frames_total", "Distinct frames displayed by a viewer.", "viewer")
 		lost   = m.Gauge(
-			"lost_frames", "Frames missing in a viewer's sequence, minus those displayed late.", "viewer",
+			"lost_frames", "Frames missing in a viewer's sequence, minus frames displayed late.", "viewer",
 		)
 	)
 	m.Read(func(put service.Put) {

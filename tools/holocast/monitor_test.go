@@ -73,7 +73,7 @@ func TestViewersBounded(t *testing.T) {
 	}
 }
 
-// TestMonitor checks that a monitor started before the session reports its viewer.
+// TestMonitor checks that a monitor started before the session reports the session's viewer.
 func TestMonitor(t *testing.T) {
 	t.Parallel()
 	port := freePort(t)

@@ -18,8 +18,8 @@ import (
 	"holocast/relay/router"
 )
 
-// movable is a relay in the test process. Unlike the relay program, it can send GOAWAY with another
-// relay's URL.
+// movable is a relay in the test process. Unlike the relay program, it can send a GOAWAY with
+// another relay's URL.
 type movable struct {
 	*router.Router
 	url string
@@ -61,7 +61,7 @@ func (m movable) objects() (n uint64) {
 
 // move publishes a session with a capture server and receives it with "holocast COMMAND ARGS". It
 // waits for data, moves both programs to a second relay and waits for data there. received reports
-// whether the receiver has new data since its last call that returned true.
+// whether the receiver has new data since the last time it returned true.
 func move(t *testing.T, received func(*process) bool, command string, args ...string) (receiver *process, stop func()) {
 	t.Helper()
 	cert, err := devcert.Generate(time.Now(), "127.0.0.1")
@@ -96,8 +96,9 @@ func move(t *testing.T, received func(*process) bool, command string, args ...st
 	}
 }
 
-// TestMoveToAnotherRelay checks that capture server and player follow a GOAWAY to another relay
-// within one publisher epoch. relay/router's TestMoveBetweenRelays checks that no frame is lost.
+// TestMoveToAnotherRelay checks that the capture server and the player follow a GOAWAY to another
+// relay within one publisher epoch. relay/router's TestMoveBetweenRelays checks that no frame is
+// lost.
 func TestMoveToAnotherRelay(t *testing.T) {
 	t.Parallel()
 	lines := 0
@@ -117,7 +118,7 @@ func TestMoveToAnotherRelay(t *testing.T) {
 	t.Logf("%d of %d frames lost, %d partial", r.FramesLost, r.Frames+r.FramesLost, r.FramesPartial)
 }
 
-// TestRecordingMoves checks that a recording continues at the relay that a GOAWAY names.
+// TestRecordingMoves checks that a recording continues at the relay named in a GOAWAY.
 func TestRecordingMoves(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "moved.mcap")

@@ -64,7 +64,8 @@ func pair(ctx context.Context, stdout io.Writer, t connect.Target, relay string)
 	}
 	host = net.JoinHostPort(host, port)
 	if _, err := netip.ParseAddrPort(host); err == nil && t.CertificateHash == "" {
-		// Authorities certify names, so the headset needs the hash of this certificate.
+		// Certificate authorities certify names, but the link has an address, so the headset needs
+		// the hash of this certificate.
 		hash, err := connect.AskHash(ctx, &url.URL{Host: net.JoinHostPort("localhost", port)})
 		if err != nil {
 			return fmt.Errorf("ask the relay for its certificate's hash (or set --certificate-hash): %w", err)
@@ -83,7 +84,7 @@ func pair(ctx context.Context, stdout io.Writer, t connect.Target, relay string)
 	if got, err := pairing.Resolve(ctx, link); err != nil {
 		return fmt.Errorf("headsets cannot use the link (is the relay running with --http :%s?): %w", port, err)
 	} else if got != address {
-		return errors.New("another relay answers at " + host)
+		return errors.New("another relay answered at " + host)
 	}
 	code, err := qr.Encode(link, qr.M)
 	if err != nil {
@@ -94,7 +95,7 @@ func pair(ctx context.Context, stdout io.Writer, t connect.Target, relay string)
 	return err
 }
 
-// ownAddress returns this machine's address towards other networks. It sends nothing.
+// ownAddress returns this machine's address towards other networks. It sends no packets.
 func ownAddress() (string, error) {
 	c, err := net.Dial("udp", "192.0.2.1:9")
 	if err != nil {
@@ -104,10 +105,12 @@ func ownAddress() (string, error) {
 	return c.LocalAddr().(*net.UDPAddr).IP.String(), nil
 }
 
-// quiet is the width of a QR code's margin in modules. The standard asks for four; readers need two.
+// quiet is the width of a QR code's margin in modules. The standard requires four, but two are
+// enough for readers.
 const quiet = 2
 
-// draw prints a QR code, two rows of modules a line, dark on light also in dark terminals.
+// draw prints a QR code, two rows of modules per line. It prints dark on light even in dark
+// terminals.
 func draw(w io.Writer, code *qr.Code) {
 	const cells = "█▄▀ "
 	dark := func(x, y int) int {

@@ -17,7 +17,8 @@ import (
 
 var pairLink = regexp.MustCompile(`http://\S+/pair/[A-Z2-7]{8}#\S+`)
 
-// TestPair prints a link that gives address, token and certificate hash, also for a long token.
+// TestPair checks that the printed link contains the address, the token and the certificate hash,
+// even for a long token.
 func TestPair(t *testing.T) {
 	port := freePort(t)
 	startRelay(t, port, "--http", ":"+strconv.Itoa(port))
@@ -49,7 +50,8 @@ func TestPair(t *testing.T) {
 	}
 }
 
-// TestPairRefused: a relay without HTTP, or whose HTTP server headsets cannot reach.
+// TestPairRefused checks the errors for a relay without HTTP and for one whose HTTP server headsets
+// cannot reach.
 func TestPairRefused(t *testing.T) {
 	closed := freePort(t)
 	hash := strings.Repeat("00", 32)

@@ -46,7 +46,8 @@ func TestPlay(t *testing.T) {
 			if r.Cameras != tt.shown || r.DelayFrom != "capture" || r.Clock != "relay" {
 				t.Errorf("%+v", r)
 			}
-			// On a busy machine an object of the next frame may arrive before a frame's last description.
+			// On a busy machine, an object of the next frame may arrive before the last description
+			// of a frame.
 			if math.Abs(r.PointsPerFrame-r.Density*points) > 1 || tt.descriptions == 1 && r.Density != 1 {
 				t.Errorf("%.1f points per frame at density %v", r.PointsPerFrame, r.Density)
 			}
@@ -125,7 +126,7 @@ func displayedFrames(t *testing.T, path string) (list []displayed) {
 	return list
 }
 
-// fps returns the frame rate of the newest live line, or -1 without one.
+// fps returns the frame rate in the newest live line, or -1 if there is no live line.
 func (p *process) fps() float64 {
 	text := p.Stderr.String()
 	text = text[:strings.LastIndexByte(text, '\n')+1]
@@ -145,7 +146,8 @@ func (p *process) fps() float64 {
 
 var livePoints = regexp.MustCompile(`\)  [1-9]\d* points`)
 
-// measured reports whether a live line has counted a frame. Frames count once the relay's clock is known.
+// measured reports whether a live line has counted a frame. Frames count once the relay's clock is
+// known.
 func (p *process) measured() bool { return livePoints.MatchString(p.Stderr.String()) }
 
 // interrupt sends SIGINT to "holocast play" and returns its report.

@@ -52,10 +52,10 @@ FILM is any input of FFmpeg with equirectangular projection, mono or stereo.`,
 func prepare(ctx context.Context, o prepareOptions, film, folder string, stdout io.Writer) error {
 	var rest string
 	if n, _ := fmt.Sscanf(o.grid, "%dx%d%s", &o.Columns, &o.Rows, &rest); n != 2 {
-		return fmt.Errorf("--grid %q: want COLUMNSxROWS, such as 8x4", o.grid)
+		return fmt.Errorf("--grid is %q, want COLUMNSxROWS, such as 8x4", o.grid)
 	}
 	if n, _ := fmt.Sscanf(o.size, "%dx%d%s", &o.Width, &o.Height, &rest); o.size != "" && n != 2 {
-		return fmt.Errorf("--size %q: want WIDTHxHEIGHT, such as 1920x960", o.size)
+		return fmt.Errorf("--size is %q, want WIDTHxHEIGHT, such as 1920x960", o.size)
 	}
 	var b *bar
 	began := time.Now()

@@ -56,8 +56,8 @@ func psnr(a, b []byte) float64 {
 	return 10 * math.Log10(255*255*float64(len(a))/sum)
 }
 
-// TestPrepareReplayRecordExport prepares a film, publishes and records it through a relay and exports
-// the recording. The export equals the film up to compression loss.
+// TestPrepareReplayRecordExport prepares a video, publishes and records it through a relay and
+// exports the recording. The export must equal the source up to compression loss.
 func TestPrepareReplayRecordExport(t *testing.T) {
 	film, dir := tourFilm(t), t.TempDir()
 	folder := filepath.Join(dir, "tour")
@@ -97,7 +97,7 @@ func TestPrepareReplayRecordExport(t *testing.T) {
 			if sum.MP4.Frames < 40 || len(got) != sum.MP4.Frames*size {
 				t.Fatalf("%d frames reported, %d exported", sum.MP4.Frames, len(got)/size)
 			}
-			// The loop may start anywhere: every frame must match some source frame.
+			// The loop may start anywhere, so every frame must match some source frame.
 			for n := 0; n < sum.MP4.Frames; n += 7 {
 				best := 0.0
 				for at := 0; at < len(source); at += size {
@@ -207,7 +207,7 @@ func TestPrepareRefuses(t *testing.T) {
 	}{
 		{"no film", []string{"/nonexistent.mp4"}, "no such file"},
 		{"absurd grid", []string{film, "--grid", "100x100"}, "a grid of 100×100 tiles"},
-		{"invalid grid", []string{film, "--grid", "many"}, `--grid "many"`},
+		{"invalid grid", []string{film, "--grid", "many"}, `--grid is "many"`},
 		{"too many qualities", []string{film, "--qualities", "9"}, "qualities: 9"},
 		{"live", []string{"rtmp://127.0.0.1:1/x"}, "rtmp://127.0.0.1:1/x"},
 	} {

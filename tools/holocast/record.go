@@ -55,7 +55,7 @@ cleanly. After a crash or on a full disk at most the last second is lost.`,
 type recorded struct {
 	File    string  `json:"file"`
 	Objects uint64  `json:"objects"`
-	Records uint64  `json:"records"` // messages: objects, and subgroup ends that arrived separately
+	Records uint64  `json:"records"` // objects, and subgroup ends that arrived separately
 	Bytes   uint64  `json:"bytes"`   // payload bytes
 	Seconds float64 `json:"seconds"`
 }
@@ -126,7 +126,7 @@ func record(ctx context.Context, o recordOptions, path string, stdout io.Writer)
 	err = nil
 	n, bytes, records := r.Counts()
 	if n == 0 {
-		return errors.New("nothing was recorded")
+		return errors.New("nothing recorded")
 	}
 	sum := recorded{
 		File:    path,

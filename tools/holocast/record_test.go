@@ -97,7 +97,7 @@ func fileSize(path string) int64 {
 	return info.Size()
 }
 
-// Frames of the recording that writeRecording writes: two seconds at 30 frames per second.
+// The recording that writeRecording writes has two seconds of frames at 30 frames per second.
 const (
 	recordedCameras      = 2
 	recordedFrames       = 60
@@ -333,8 +333,8 @@ func TestReplayLoop(t *testing.T) {
 	}
 }
 
-// TestReplayLive checks that a player cannot tell a looping live replay from cameras: frames have
-// new sequence numbers, and their capture time is the time of sending.
+// TestReplayLive checks that a player cannot distinguish a looping live replay from cameras. Frames
+// have new sequence numbers, and their capture time is the time of sending.
 func TestReplayLive(t *testing.T) {
 	t.Parallel()
 	port := freePort(t)
@@ -352,7 +352,7 @@ func TestReplayLive(t *testing.T) {
 	r := p.interrupt()
 	rep.Signal(syscall.SIGINT)
 	rep.mustSucceed()
-	// An interrupted player leaves overtaken frames undecoded.
+	// An interrupted player leaves superseded frames undecoded.
 	if r.DelayFrom != "capture" || r.FramesDuplicate != 0 || r.PublisherRestarts != 0 || r.FramesLost > r.Frames/3 {
 		t.Errorf("%+v", r)
 	}
@@ -466,10 +466,10 @@ func TestRecordRefused(t *testing.T) {
 		},
 		{"not a recording", []string{"replay", exists, sessionURL(port, "x")}, "not an MCAP file"},
 		{"no file", []string{"replay", none, sessionURL(port, "x")}, "no such file or directory"},
-		{"speed", []string{"replay", exists, sessionURL(port, "x"), "--speed", "-1"}, "--speed -1: want more than 0"},
+		{"speed", []string{"replay", exists, sessionURL(port, "x"), "--speed", "-1"}, "--speed is -1, want more than 0"},
 		{"export without a recording", []string{"export", none, "--ply", dir}, "no such file or directory"},
 		{"export without an output", []string{"export", none}, "at least one of the flags"},
-		{"colour", []string{"export", none, "--k4a", dir, "--color", "cmyk"}, `--color "cmyk": want mjpg or bgra`},
+		{"colour", []string{"export", none, "--k4a", dir, "--color", "cmyk"}, `--color is "cmyk", want mjpg or bgra`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if said := start(t, "holocast", tt.args...).mustFail(); !strings.Contains(said, tt.want) {

@@ -78,7 +78,7 @@ func runReplay(ctx context.Context, o replayOptions, path string, stdout io.Writ
 		return err
 	}
 	if o.speed <= 0 {
-		return fmt.Errorf("--speed %v: want more than 0", o.speed)
+		return fmt.Errorf("--speed is %v, want more than 0", o.speed)
 	}
 	r, err := replay.Open(
 		path, replay.Config{Namespace: ns, Speed: o.speed, Loop: o.loop, WaitViewer: o.waitViewer, Live: o.live},

@@ -36,7 +36,7 @@ relay's clock. It is a small OpenTelemetry collector (OTLP over HTTP) that store
 	return c
 }
 
-// showTraces prints traced frames until it has printed the given number, or ctx ends.
+// showTraces prints traced frames until it has printed the given number or ctx is done.
 func showTraces(ctx context.Context, stdout io.Writer, listen string, frames int, svg string) error {
 	web, err := service.ListenHTTP("--listen", listen, slog.Default())
 	if err != nil {
@@ -131,7 +131,7 @@ func frameText(f collector.Frame) string {
 	return b.String()
 }
 
-// frameSVG draws the frame as a self-contained picture.
+// frameSVG draws the frame as a self-contained image.
 func frameSVG(f collector.Frame) string {
 	const (
 		width, left, right = 960, 380, 80

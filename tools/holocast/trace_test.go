@@ -22,14 +22,14 @@ import (
 	"holocast/internal/trace/collector"
 )
 
-// updatePicture redraws the picture of docs/follow-one-frame.md.
+// updatePicture redraws the figure in docs/follow-one-frame.md.
 var updatePicture = flag.Bool("update", false, "redraw docs/images/frame.svg")
 
 var tracedTrack = moqt.TrackName{Namespace: moqt.Namespace{"holocast", "demo"}, Name: "points/0/full"}
 
-// TestFrameTrace checks that publisher, relay and viewer report their spans of a frame in one trace,
-// in causal order on one clock, and only for the frames they are configured to sample. The viewer
-// gets the collector's URL from the environment.
+// TestFrameTrace checks that publisher, relay and viewer report their spans of a frame in one
+// trace, in causal order on one clock, and only for the frames they are configured to sample. The
+// viewer gets the collector's URL from the environment.
 func TestFrameTrace(t *testing.T) {
 	into := collector.New()
 	server := httptest.NewServer(into)

@@ -1,6 +1,6 @@
-// Command interop publishes a session through any MOQT relay, or two in a chain, plays it back, and
-// fails unless every published byte arrives. The session has point-cloud-sized frames in two
-// descriptions, a catalog published before the player subscribes, and datagrams.
+// Command interop publishes a session through any MOQT relay, or through two in a chain, and plays
+// it back. It fails unless every published byte arrives. The session has point-cloud-sized frames
+// in two descriptions, a catalog published before the player subscribes, and datagrams.
 package main
 
 import (
@@ -216,7 +216,7 @@ func receive(ctx context.Context, sub *moqt.Subscription, got chan<- arrival) er
 					buf, err = r.ReadPayload(buf, 64<<20)
 				}
 				if err != nil {
-					slog.Error("subgroup not read", "group", r.Group, "subgroup", r.Subgroup, "err", err)
+					slog.Error("could not read a subgroup", "group", r.Group, "subgroup", r.Subgroup, "err", err)
 					return
 				}
 				got <- arrival{key{r.Group, o.ID}, sha256.Sum256(buf)}
@@ -269,7 +269,7 @@ func check(
 				return "", fmt.Errorf("group %d object %d arrived twice or was never sent", a.group, a.object)
 			}
 			if a.hash != want {
-				return "", fmt.Errorf("group %d object %d differs from what was sent", a.group, a.object)
+				return "", fmt.Errorf("group %d object %d differs from the published object", a.group, a.object)
 			}
 			delete(sent, a.key)
 		case <-ctx.Done():

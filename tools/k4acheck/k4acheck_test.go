@@ -1,5 +1,5 @@
-// Package k4acheck compares Holocast's depth geometry and recordings with Microsoft's
-// Azure Kinect SDK: see check.sh, which also installs the SDK's libraries.
+// Package k4acheck compares Holocast's depth geometry and recordings with Microsoft's Azure Kinect
+// SDK. See check.sh, which also installs the SDK's libraries.
 package k4acheck
 
 import (
@@ -26,8 +26,8 @@ import (
 	"holocast/internal/k4amkv"
 )
 
-// sdk runs sdk.py with the SDK's libraries, installing them if missing. They exist for Linux on
-// x86-64 only; elsewhere the test is skipped.
+// sdk runs sdk.py with the SDK's libraries, installing them if they are missing. They exist for
+// Linux on x86-64 only; elsewhere sdk skips the test.
 func sdk(t *testing.T, args ...string) []byte {
 	t.Helper()
 	out, err := sdkCommand(t, args...).Output()
@@ -48,11 +48,11 @@ func sdkCommand(t *testing.T, args ...string) *exec.Cmd {
 	libs := filepath.Join("..", "..", "build", "k4a", "pyk4a_bundle.libs")
 	cmd := exec.CommandContext(t.Context(), "python3", append([]string{"sdk.py", libs}, args...)...)
 	cmd.Stderr = os.Stderr
-	cmd.Env = append(os.Environ(), "K4A_ENABLE_LOG_TO_STDOUT=0") // without logs, which report Rational6KT for every pixel
+	cmd.Env = append(os.Environ(), "K4A_ENABLE_LOG_TO_STDOUT=0") // without logs: it logs Rational6KT for every pixel
 	return cmd
 }
 
-// data returns the capture data, or skips the test.
+// data returns the capture data. It skips the test if there is none.
 func data(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("HOLOCAST_DATA")
@@ -162,7 +162,7 @@ func TestPointCloud(t *testing.T) {
 			compareCloud(t, cal, depthFrame{"ramp", doc, mode, depth})
 		})
 	}
-	// Up to 3 m the conversion of an early device's lens model is within a millimetre.
+	// Up to 3 m, the conversion of an early device's lens model is accurate to a millimetre.
 	for _, mode := range []camera.DepthMode{camera.NFOVUnbinned, camera.WFOV2x2Binned} {
 		t.Run("Rational6KT/"+string(mode), func(t *testing.T) {
 			doc := bytes.Replace(doc, []byte("BrownConrady"), []byte("Rational6KT"), 2)
@@ -206,7 +206,7 @@ func compareCloud(t *testing.T, cal camera.Calibration, f depthFrame) {
 		}
 		var got [3]int
 		if x := table.X[i]; x == x {
-			// Rounded as the SDK does on x86: half to even.
+			// Round half to even, as the SDK does on x86.
 			got = [3]int{
 				int(math.RoundToEven(float64(x * float32(d)))),
 				int(math.RoundToEven(float64(table.Y[i] * float32(d)))),
@@ -272,7 +272,7 @@ func TestColorPixels(t *testing.T) {
 						t.Errorf("depth pixel (%d, %d): valid %v, SDK: %v", u, v, ok, valid)
 						continue
 					}
-					// Outside the image the lens model folds back; those pixels are unused.
+					// Outside the image the lens model folds back; those pixels are not used.
 					if ok && cu >= 0 && cv >= 0 && cu < float64(cal.Color.Width) && cv < float64(cal.Color.Height) {
 						compared++
 						worst = max(worst, math.Hypot(cu-sdk[0], cv-sdk[1]))
@@ -424,7 +424,7 @@ func TestRecordingsOpen(t *testing.T) {
 	}
 }
 
-// TestCutOffRecordingOpens reads with libk4arecord the file left by a killed recorder.
+// TestCutOffRecordingOpens uses libk4arecord to read the file that a killed recorder left behind.
 func TestCutOffRecordingOpens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "recording.mkv")
 	config := k4amkv.Config{
@@ -445,7 +445,7 @@ func TestCutOffRecordingOpens(t *testing.T) {
 		}
 	}
 	got := sdkCaptures(t, path)
-	if lost := n - len(got.Captures); lost > 17 { // half a second, and the unfinished cluster
+	if lost := n - len(got.Captures); lost > 17 { // at most half a second and the unfinished cluster
 		t.Errorf("libk4arecord reads %d captures of %d", len(got.Captures), n)
 	}
 	for i := range got.Captures {
@@ -456,8 +456,8 @@ func TestCutOffRecordingOpens(t *testing.T) {
 	}
 }
 
-// TestKilledRecorder checks that we read the file left by a killed libk4arecord, which its own
-// reader refuses.
+// TestKilledRecorder checks that we read the file that a killed libk4arecord left behind, which its
+// own reader refuses.
 func TestKilledRecorder(t *testing.T) {
 	dir := t.TempDir()
 	calibration := []byte(`{"CalibrationInformation":{}}`)
@@ -496,7 +496,7 @@ func TestKilledRecorder(t *testing.T) {
 	}
 }
 
-// capture returns capture i of a recording; every image differs from its neighbors.
+// capture returns capture i of a recording. Every image differs from its neighbors.
 func capture(config k4amkv.Config, i int) k4amkv.Capture {
 	t := (time.Second + time.Duration(i)*time.Second/time.Duration(config.FPS)).Truncate(time.Microsecond)
 	var c k4amkv.Capture

@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// packages lists the packages whose tests the guests run: those with eBPF programs, and relay for
-// the test that sets the machine's clock.
+// packages lists the packages whose tests the guests run: those with eBPF programs, and relay,
+// which has the test that sets the machine's clock.
 var packages = []string{"netfunc/bpf", "relay/fastpath/kernel", "relay/steer", "relay"}
 
-// static links a package's C code statically; guests have no C library.
+// static links a package's C code statically, since guests have no C library.
 var static = []string{"-tags", "netgo,osusergo", "-ldflags", "-linkmode external -extldflags -static"}
 
 // program is a file in an image.

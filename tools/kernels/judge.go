@@ -12,7 +12,7 @@ import (
 )
 
 // proofs names, for each program, the test that sends packets through it and checks that each
-// arrives exactly once, at the right destination.
+// arrives exactly once at the right destination.
 var proofs = []struct{ program, test string }{
 	{"duplicate", "TestPairExactlyOnce"},
 	{"duplicate_out", "TestPairExactlyOnce/clsact_egress"},
@@ -22,7 +22,7 @@ var proofs = []struct{ program, test string }{
 	{"steer", "TestSteering"},
 }
 
-// row is one program on one kernel.
+// row is the result of one program on one kernel.
 type row struct{ kernel, program, attach, result string }
 
 var since = regexp.MustCompile(`needs Linux ([0-9.]+)`)

@@ -163,7 +163,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestReport checks that the host reads lines as guests write them.
+// TestReport checks that the host can read the lines that guests write.
 func TestReport(t *testing.T) {
 	lines := []report.Line{
 		{Kernel: &report.Kernel{Release: "6.1"}},

@@ -1,7 +1,7 @@
 // Command kernels runs the project's eBPF programs on distribution kernels in virtual machines. It
-// loads and attaches each program, runs their packages' tests, and prints a table of kernels and
-// programs. It also runs the relay's test of a wall-clock step, which would disturb the host. It
-// fails if a program neither works nor reports in its error that the kernel is too old.
+// loads and attaches each program, runs the tests of the programs' packages, and prints a table of
+// kernels and programs. It also runs the relay's test of a wall-clock step, which would disturb the
+// host. It fails if a program neither works nor returns an error that says the kernel is too old.
 //
 // Kernels are downloaded with apt, without installing or modifying them. Without KVM, QEMU emulates
 // the CPU.

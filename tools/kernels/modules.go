@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// wanted lists the kernel modules that the tests need: network interfaces and traffic control.
+// wanted lists the kernel modules that the tests need, for network interfaces and traffic control.
 var wanted = []string{"veth", "bridge", "8021q", "dummy", "sch_ingress", "cls_bpf", "sch_netem"}
 
 // module is an uncompressed kernel module.
@@ -22,7 +22,7 @@ type module struct {
 	elf  []byte
 }
 
-// modules finds modules below a directory and returns them after their dependencies.
+// modules finds modules below a directory and returns them, each after its dependencies.
 func modules(dir string, names []string) ([]module, error) {
 	files := make(map[string]string)
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -69,7 +69,7 @@ func modules(dir string, names []string) ([]module, error) {
 	return found, nil
 }
 
-// underscored returns the kernel's name of a module, whose file name may contain dashes.
+// underscored returns the kernel's name of a module; the module's file name may contain dashes.
 func underscored(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
 func uncompressed(path string) ([]byte, error) {
@@ -88,7 +88,7 @@ func uncompressed(path string) ([]byte, error) {
 	return unpack.Output()
 }
 
-// dependencies returns the dependencies listed in a module's section .modinfo.
+// dependencies returns the dependencies listed in a module's .modinfo section.
 func dependencies(object []byte) ([]string, error) {
 	f, err := elf.NewFile(bytes.NewReader(object))
 	if err != nil {
@@ -96,7 +96,7 @@ func dependencies(object []byte) ([]string, error) {
 	}
 	s := f.Section(".modinfo")
 	if s == nil {
-		return nil, errors.New("no section .modinfo")
+		return nil, errors.New("no .modinfo section")
 	}
 	info, err := s.Data()
 	if err != nil {

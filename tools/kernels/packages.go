@@ -15,7 +15,7 @@ import (
 type kernel struct {
 	version string   // of Linux
 	distro  string   // name of the distribution
-	meta    string   // meta package that depends on the newest kernel of this version
+	meta    string   // metapackage that depends on the newest kernel of this version
 	sources []string // apt sources, without options
 	ubuntu  bool     // signed with Ubuntu's keys, which Debian packages
 	skip    string   // tests that this kernel does not support
@@ -68,7 +68,8 @@ func newApt(ctx context.Context, dir, keys string, sources []string) (apt, error
 	return a, err
 }
 
-// command returns a command for one of apt's programs, run in a directory; "" = the current one.
+// command returns a command for one of apt's programs, to be run in a directory; "" means the
+// current one.
 func (a apt) command(ctx context.Context, in, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, append([]string{
 		"-o", "Dir::Etc::sourcelist=" + filepath.Join(a.dir, "sources.list"), "-o", "Dir::Etc::sourceparts=-",
@@ -134,7 +135,7 @@ func output(cmd *exec.Cmd) (string, error) {
 	return string(out), nil
 }
 
-// unpack unpacks a kernel's packages into a directory unless it exists. Delete the directory to get
+// unpack unpacks a kernel's packages into a directory unless the directory exists. Delete it to get
 // a newer kernel.
 func (k kernel) unpack(ctx context.Context, work string) (dir string, err error) {
 	dir = filepath.Join(work, k.version)
@@ -144,7 +145,7 @@ func (k kernel) unpack(ctx context.Context, work string) (dir string, err error)
 	keys := debianKeys
 	if k.ubuntu {
 		if keys, err = ubuntuKeys(ctx, work); err != nil {
-			return "", fmt.Errorf("keys of Ubuntu's archive: %w", err)
+			return "", fmt.Errorf("get keys of Ubuntu archive: %w", err)
 		}
 	}
 	a, err := newApt(ctx, filepath.Join(work, "apt-"+k.version), keys, k.sources)

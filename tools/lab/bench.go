@@ -46,7 +46,7 @@ type result interface{ Markdown() string }
 
 type benchmark struct {
 	name, about string
-	parts       func() []string // nil: the benchmark has one part
+	parts       func() []string // nil if the benchmark has only one part
 	root        bool            // needs network namespaces
 	run         func(context.Context, benchOptions) (result, error)
 }
@@ -131,7 +131,7 @@ func benchmarks() []benchmark {
 	}
 }
 
-// describe returns the benchmark's description for the listing and for result pages.
+// describe returns the benchmark's description for the list of benchmarks and for result pages.
 func (b benchmark) describe() string {
 	if b.root {
 		return b.about + " (needs root)"
@@ -237,10 +237,10 @@ own limits apply; publishers use the namespaces session/0, session/1, …`,
 			case "webtransport":
 				r.WebTransport = true
 			default:
-				return fmt.Errorf("--transport %q: want quic or webtransport", transport)
+				return fmt.Errorf("--transport is %q, want quic or webtransport", transport)
 			}
 			if loss < 0 || loss >= 100 {
-				return fmt.Errorf("--loss %g: want percent, from 0 to less than 100", loss)
+				return fmt.Errorf("--loss is %g, want 0 to less than 100 percent", loss)
 			}
 			r.Loss = loss / 100
 			for _, name := range []string{"publishers", "viewers", "rate", "size", "loss", "transport", "time"} {
@@ -274,7 +274,7 @@ type benchWriter struct {
 	out  string // folder; "" stores nothing
 }
 
-// run runs the benchmarks of list: all of them, or one.
+// run runs all benchmarks of list, or only one of them.
 func (w *benchWriter) run(cmd *cobra.Command, o benchOptions, list []benchmark, all bool) error {
 	o.log = cmd.ErrOrStderr()
 	if dir, err := sampledata.Find(); err == nil {
@@ -401,8 +401,8 @@ func quoted(arg string) string {
 	return arg
 }
 
-// withParts adds to r the parts that an earlier result file of the benchmark has and r lacks, if
-// the benchmark supports it.
+// withParts adds to r the parts of an earlier result file that r lacks, if the benchmark supports
+// it.
 func withParts(name string, o benchOptions, r result) (result, error) {
 	m, ok := r.(interface {
 		With(earlier []byte) (interface{ Markdown() string }, error)

@@ -1,4 +1,4 @@
-// Holocast-lab measures Holocast: it runs benchmarks, emulated networks and attacks on a relay.
+// Holocast-lab measures Holocast. It runs benchmarks, emulated networks and attacks on a relay.
 // Installed programs link none of it.
 package main
 

@@ -10,7 +10,7 @@ import (
 // Installed programs must not link plotting, emulated networks, benchmarks or attacks.
 func TestInstalledPrograms(t *testing.T) {
 	excluded := []string{"gonum.org/v1", "holocast/internal/netlab", "holocast/tools/lab"}
-	// The calibration solver needs gonum/mat, see capture-server/calibrate.
+	// The calibration solver needs gonum/mat; see capture-server/calibrate.
 	allowed := map[string]string{"holocast/capture-server": "gonum.org/v1/gonum"}
 	for _, program := range []string{
 		"holocast/capture-server", "holocast/netfunc/controller", "holocast/netfunc/edge", "holocast/relay",

@@ -40,7 +40,7 @@ func run(check bool) error {
 		return os.WriteFile(page, text, 0o644) //nolint:gosec // a page of documentation
 	}
 	if old, err := os.ReadFile(page); err != nil || !bytes.Equal(old, text) {
-		return errors.New(page + " is out of date: run go run ./tools/metricsdoc")
+		return errors.New(page + " is out of date; run go run ./tools/metricsdoc")
 	}
 	return nil
 }
@@ -86,7 +86,7 @@ func find(dir string) (all []metric, err error) {
 	return all, err
 }
 
-// inFile finds the metrics declared in a file, through service.Metrics or the Prometheus client's
+// inFile finds the metrics that a file declares through service.Metrics or the Prometheus client's
 // option types.
 func inFile(f *ast.File) (all []metric) {
 	prefix := ""

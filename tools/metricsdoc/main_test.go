@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The page must be up to date, and every metric needs a prefix, a help text and, for counters, the
-// suffix _total.
+// The page must be up to date. Every metric needs a prefix, a help text and, if it is a counter,
+// the suffix _total.
 func TestPageIsCurrent(t *testing.T) {
 	all, err := find("../..")
 	if err != nil {
@@ -20,7 +20,7 @@ func TestPageIsCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(write(all)) != string(page) {
-		t.Error("docs/metrics.md is out of date: run go run ./tools/metricsdoc")
+		t.Error("docs/metrics.md is out of date; run go run ./tools/metricsdoc")
 	}
 	for _, m := range all {
 		known := slices.ContainsFunc(

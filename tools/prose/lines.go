@@ -8,15 +8,15 @@ import (
 	"unicode/utf8"
 )
 
-// columns limits the length of a line; a tab counts as one.
+// columns limits the length of a line; a tab counts as one column.
 const columns = 120
 
-// literal matches long string literals. They count as 40 columns, because a message split over
-// lines cannot be searched for.
+// literal matches long string literals. They count as 40 columns, because a message that is split
+// over lines cannot be searched for.
 var literal = regexp.MustCompile("\"(?:[^\"\\\\]|\\\\.){40,}\"|`[^`]{40,}`|'(?:[^'\\\\]|\\\\.){40,}'")
 
-// longLines lists the source lines over the limit. It skips unwrappable text: tables, code
-// blocks and images of documents, URLs, and the Go tool's directives.
+// longLines lists the source lines over the limit. It skips text that cannot be wrapped: tables,
+// code blocks and images in documents, URLs, and the Go tool's directives.
 func longLines(files []file) []string {
 	var faults []string
 	check := func(f file, i int, text string) {

@@ -25,7 +25,7 @@ source files for lines over 120 columns, and commit subjects for their form.
 Flags:
 `
 
-// limitsFile holds each area's limit, phrases per 1,000 words.
+// limitsFile holds each area's limit in phrases per 1,000 words.
 const limitsFile = "tools/prose/limits.txt"
 
 func main() {

@@ -24,7 +24,7 @@ func patternExcept(s, except string) phrase {
 }
 
 var listed = []phrase{
-	// Headless clauses, where a noun belongs.
+	// Headless clauses, used where a noun belongs.
 	pattern(`\bwhat (?:is|are|was|it|comes|came|others|they|has|had|arrives|arrived|one|a|an|the)\b`),
 	pattern(`\b(?:who|what)(?:so)?ever\b`),
 	pattern(`\bthose (?:that|of|which|who)\b`),
@@ -64,7 +64,7 @@ var listed = []phrase{
 	pattern(`\bthe like of\b|\band its like\b`),
 }
 
-// hits counts the listed phrases of a text.
+// hits counts the listed phrases in a text.
 func hits(text string) int {
 	n := 0
 	for _, p := range listed {
@@ -153,7 +153,7 @@ func kind(name string) fileKind {
 	return other
 }
 
-// generated reports whether a file is made by a program or is test data.
+// generated reports whether a file is written by a program or is test data.
 func generated(name string) bool {
 	for _, s := range []string{"_bpfe", "vmlinux", "/vendor/", "package-lock", "/testdata/", "/node_modules/", "tools/prose/phrases.go"} {
 		if strings.Contains(name, s) {

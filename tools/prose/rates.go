@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// highest is the largest limit that an area may have, phrases per 1,000 words.
+// highest is the largest limit that an area may have, in phrases per 1,000 words.
 const highest = 2.0
 
 // area is a part of the repository whose English is rated on its own.
@@ -57,7 +57,7 @@ func ending(ends ...string) func(string) bool {
 	}
 }
 
-// rates are phrases per 1,000 words, rounded up to a tenth, by area.
+// rates holds phrases per 1,000 words by area, rounded up to a tenth.
 type rates map[string]float64
 
 func measure(files []file) rates {
@@ -81,7 +81,7 @@ func measure(files []file) rates {
 	return r
 }
 
-// readLimits reads lines of an area's name and its limit.
+// readLimits reads lines that each hold an area's name and its limit.
 func readLimits(name string) (rates, error) {
 	b, err := os.ReadFile(name)
 	if err != nil {
@@ -125,7 +125,7 @@ func (limits rates) check(now rates) []string {
 	return faults
 }
 
-// lower returns the lower of each limit and today's rate.
+// lower returns, for each area, the lower of its limit and its current rate.
 func (limits rates) lower(now rates) rates {
 	lowered := rates{}
 	for _, a := range areas {

@@ -14,7 +14,7 @@ const maxSubject = 72
 
 var (
 	subject = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_./, -]*: [a-z][\w-]* \S`)
-	// Third person, past tense and gerund where an imperative belongs.
+	// Third person, past tense and gerund, used where an imperative belongs.
 	notImperative = regexp.MustCompile(`^(?:adds|added|adding|fixes|fixed|fixing|removes|removed|removing|moves|moved|moving|` +
 		`renames|renamed|renaming|changes|changed|changing|updates|updated|updating|uses|used|using|makes|made|making|` +
 		`the|a|an|no|new|of|for|in|what|where|when|there|it|is|are|tests|results|figures)$`)
@@ -37,7 +37,7 @@ func checkSubjects() ([]string, error) {
 	return faults, nil
 }
 
-// subjectFault returns the reason for refusing a subject, or "".
+// subjectFault returns why a subject is refused, or "".
 func subjectFault(text string) string {
 	_, rest, _ := strings.Cut(text, ": ")
 	verb, _, _ := strings.Cut(rest, " ")

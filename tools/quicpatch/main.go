@@ -2,9 +2,9 @@
 // cache, and build/webtransport-go, and writes a go.work that uses both. The patched quic-go
 // supports external congestion controllers and external packets, keeps connections open during
 // network outages and client migrations, keeps resets within flow control, and sends and receives
-// at a lower cost. In the patched webtransport-go fewer goroutines wait. This repository contains
-// no text of either module: the places to change are found in their syntax trees, and the added
-// files (tree/) are ours.
+// at a lower cost. The patched webtransport-go has fewer waiting goroutines. This repository
+// contains no text of either module, since the places to change are found in their syntax trees and
+// the added files (tree/) are ours.
 //
 // See docs/adr/0002-patched-quic-go.md and 0005-quic-go-hooks.md for the reasons.
 package main
@@ -65,7 +65,8 @@ func (m module) make(root string) (changed bool, err error) {
 	if err := m.verify(source); err != nil {
 		return false, err
 	}
-	// Create and rename, so that an interrupted run leaves no incomplete tree.
+	// Create the tree elsewhere and rename it, so that an interrupted run leaves no incomplete
+	// tree.
 	tmp := tree + ".new"
 	if err := os.RemoveAll(tmp); err != nil {
 		return false, err

@@ -123,7 +123,7 @@ var changed = map[string]func(src []byte) ([]byte, error){
 	"transport.go":                  patchTransport,
 }
 
-// inTurn combines changes of one file.
+// inTurn combines changes to one file.
 func inTurn(changes ...func([]byte) ([]byte, error)) func([]byte) ([]byte, error) {
 	return func(src []byte) (_ []byte, err error) {
 		for _, change := range changes {
@@ -225,13 +225,13 @@ func (s source) embed(edits *[]edit, t *ast.TypeSpec, name, field string) int {
 	return 0
 }
 
-// edit replaces the bytes from from to to.
+// edit replaces the bytes [from, to) of a file with text.
 type edit struct {
 	from, to int
 	text     string
 }
 
-// patchConnection adds external congestion control:
+// patchConnection adds external congestion control as follows:
 //
 //   - the result of ackhandler.NewSentPacketHandler in newConnection and
 //     newClientConnection is passed to ackhandler.WithController with the
@@ -284,17 +284,17 @@ func patchConnection(src []byte) ([]byte, error) {
 }
 
 // unprocessedPackets is the number of received packets that may wait for a connection's goroutine.
-// quic-go's 256 are 7 ms at 400 Mbit/s: a process that is not scheduled for that long loses a
-// burst, which the sender treats as congestion.
+// quic-go's 256 packets arrive within 7 ms at 400 Mbit/s. A process that is not scheduled for that
+// long would lose a burst, which the sender treats as congestion.
 const unprocessedPackets = "2048"
 
 // receivedDatagrams is the number of received DATAGRAM frames that may wait for the application. A
-// camera frame is a burst of hundreds; quic-go drops those beyond 128, and beyond 32 in a
+// camera frame is a burst of hundreds; quic-go drops frames beyond 128, or beyond 32 in a
 // WebTransport session.
 const receivedDatagrams = "2048"
 
 // patchFrameSorter bounds the gaps of a stream by the data between them, and finds the gap of a
-// frame without a search from the start:
+// frame without a search from the start, as follows:
 //
 //   - push gets the limit from maxGaps;
 //   - push calls findStartGapNear, which starts at the last gap found;
@@ -446,7 +446,7 @@ func setConstant(name, value string) func(src []byte) ([]byte, error) {
 }
 
 // patchSendConn renames a connection's Write to write. Our Write calls it and decides which errors
-// are temporary. An sconn gets the fields for that.
+// are temporary. An sconn gets the fields for that decision.
 func patchSendConn(src []byte) ([]byte, error) {
 	s, err := parse("send_conn.go", src)
 	if err != nil {
@@ -472,8 +472,8 @@ func patchSendConn(src []byte) ([]byte, error) {
 	return apply(src, edits)
 }
 
-// patchConnectionPath calls useConnIDOf when the connection switches to another path, and limits
-// the size of probes.
+// patchConnectionPath calls useConnIDOf when the connection switches to another path. It also
+// limits the size of probes.
 func patchConnectionPath(src []byte) ([]byte, error) {
 	return patchExternal(
 		"connection.go",
@@ -497,7 +497,7 @@ func patchConnectionPath(src []byte) ([]byte, error) {
 }
 
 // patchConnIDManager keeps add from retiring a connection ID in use, or reusing an old one, when
-// its frame is retransmitted.
+// the frame with that ID is retransmitted.
 func patchConnIDManager(src []byte) ([]byte, error) {
 	return patchExternal(
 		"conn_id_manager.go",

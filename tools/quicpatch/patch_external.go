@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The calls of the hooks for external packets in quic-go's files (tree/external.go.txt,
+// Calls of the hooks for external packets in quic-go's files (tree/external.go.txt,
 // docs/adr/0005-quic-go-hooks.md).
 
 // change replaces a statement or an expression with text, in which "$" stands for the old code.
@@ -53,7 +53,7 @@ func patchExternal(name string, src []byte, changes ...change) ([]byte, error) {
 			}
 		}
 		if found != 1 {
-			return nil, fmt.Errorf("found %q %d times in %s, not once", c.was, found, c.in)
+			return nil, fmt.Errorf("found %q %d times in %s, want once", c.was, found, c.in)
 		}
 	}
 	return apply(src, edits)
@@ -62,7 +62,7 @@ func patchExternal(name string, src []byte, changes ...change) ([]byte, error) {
 // patchSentPacketHandler reports sent and acknowledged packets to the hooks, and compares packets
 // by sending order where their numbers do not give it:
 //
-//   - congestion control is given a packet's number in that order;
+//   - congestion control receives a packet's number in that order;
 //   - packets are lost if they were sent before an acknowledged one; the packet
 //     threshold applies to packets of the same sender;
 //   - the loss timer is set for the oldest packet;

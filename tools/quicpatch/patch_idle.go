@@ -1,8 +1,8 @@
 package main
 
-// Changes that reduce the memory of idle connections (docs/adr/0009-send-path.md): the calls of
-// tree/internal_handshake_finished.go.txt, tree/idle.go.txt, tree/rest.go.txt and
-// tree/http3_rest.go.txt in quic-go's files.
+// Changes that reduce the memory of idle connections (docs/adr/0009-send-path.md). They insert
+// calls of the functions in tree/internal_handshake_finished.go.txt, tree/idle.go.txt,
+// tree/rest.go.txt and tree/http3_rest.go.txt into quic-go's files.
 
 // patchCryptoSetup frees a server's TLS connection.
 func patchCryptoSetup(src []byte) ([]byte, error) {
@@ -20,7 +20,7 @@ func patchCryptoSetup(src []byte) ([]byte, error) {
 	)
 }
 
-// patchConnectionIdle frees state that only the handshake needs, and sends from small buffers if
+// patchConnectionIdle frees state that only the handshake needs, and sends from small buffers where
 // they suffice.
 func patchConnectionIdle(src []byte) ([]byte, error) {
 	return patchExternal("connection.go", src,
@@ -43,7 +43,7 @@ func patchCryptoStream(src []byte) ([]byte, error) {
 	)
 }
 
-// patchReceiveStreamReady notifies callbacks for a stream's data.
+// patchReceiveStreamReady calls callbacks when a stream has data.
 func patchReceiveStreamReady(src []byte) ([]byte, error) {
 	return patchExternal("receive_stream.go", src,
 		change{"ReceiveStream", "", "onReady ReadyCallback"},
@@ -66,7 +66,7 @@ func patchDatagramQueue(src []byte) ([]byte, error) {
 		change{"CloseWithError", "close(h.closed)", "$\n\th.onReady.Notify()"})
 }
 
-// patchFrameParser makes a resting parser return after a skipped frame.
+// patchFrameParser makes the parser of a resting connection return after a skipped frame.
 func patchFrameParser(src []byte) ([]byte, error) {
 	return patchExternal("http3/frames.go", src,
 		change{"frameParser", "", "restingParser"},
@@ -87,7 +87,7 @@ func patchRawConn(src []byte) ([]byte, error) {
 	return patchExternal("http3/conn.go", src, change{"handleControlStream", "c.qloggerWG.Go", "c.whenDatagram"})
 }
 
-// patchTrackedStream notifies callbacks for datagrams of a stream.
+// patchTrackedStream calls callbacks when a stream has datagrams.
 func patchTrackedStream(src []byte) ([]byte, error) {
 	return patchExternal(
 		"http3/state_tracking_stream.go",

@@ -1,10 +1,10 @@
 package main
 
-// Changes that make receiving cheaper (docs/adr/0009-send-path.md): the calls of
-// tree/receive_piece.go.txt, tree/sys_conn_piece.go.txt and tree/receive_direct.go.txt in quic-go's
-// files.
+// Changes that make receiving cheaper (docs/adr/0009-send-path.md). They insert calls of the
+// functions in tree/receive_piece.go.txt, tree/sys_conn_piece.go.txt and tree/receive_direct.go.txt
+// into quic-go's files.
 
-// patchConnectionPieces lets connections receive several datagrams at once.
+// patchConnectionPieces lets a connection receive several datagrams in one call.
 func patchConnectionPieces(src []byte) ([]byte, error) {
 	const datagrams = "c.receivedPieces.datagrams"
 	return patchExternal(
@@ -25,12 +25,12 @@ func patchConnectionPieces(src []byte) ([]byte, error) {
 	)
 }
 
-// patchOOBConn reads several datagrams at once from a socket.
+// patchOOBConn reads several datagrams from a socket in one call.
 func patchOOBConn(src []byte) ([]byte, error) {
 	return patchExternal("sys_conn_oob.go", src, change{"ReadPacket", "func", "readDatagram"})
 }
 
-// patchTransport passes on several datagrams at once, and answers Initial packets of a flood.
+// patchTransport passes on several datagrams together, and answers Initial packets of a flood.
 func patchTransport(src []byte) ([]byte, error) {
 	return patchExternal("transport.go", src,
 		change{"listen", "t.handlePacket(p)", "t.handlePiece(p)"},
@@ -48,7 +48,7 @@ func patchServer(src []byte) ([]byte, error) {
 		change{"handleInitialImpl", "s.verifySourceAddress(p.remoteAddr)", "s.verify(p)"})
 }
 
-// patchBufferPool returns buffers of several datagrams to their pool.
+// patchBufferPool returns buffers that hold several datagrams to their pool.
 func patchBufferPool(src []byte) ([]byte, error) {
 	return patchExternal(
 		"buffer_pool.go",
@@ -61,7 +61,7 @@ func patchBufferPool(src []byte) ([]byte, error) {
 	)
 }
 
-// patchConnectionStreams passes on stream data without copying them from their packet.
+// patchConnectionStreams passes on stream data without copying it from its packet.
 func patchConnectionStreams(src []byte) ([]byte, error) {
 	return patchExternal(
 		"connection.go",
@@ -81,8 +81,8 @@ func patchConnectionStreams(src []byte) ([]byte, error) {
 	)
 }
 
-// patchReceiveStream copies data straight to a waiting Read, and wakes the reader from the
-// connection.
+// patchReceiveStream copies data straight into the buffer of a waiting Read, and lets the
+// connection wake the reader.
 func patchReceiveStream(src []byte) ([]byte, error) {
 	return patchExternal("receive_stream.go", src,
 		change{"ReceiveStream", "", "direct directRead"},
@@ -100,7 +100,7 @@ func patchPacketFrame(src []byte) ([]byte, error) {
 	return patchExternal("stream_frame.go", src, change{"StreamFrame", "", "packetData"})
 }
 
-// patchIncomingStreams raises the peer's stream limit only when that is worth a packet
+// patchIncomingStreams raises the peer's stream limit only when the increase is worth a packet
 // (tree/stream_grant.go.txt).
 func patchIncomingStreams(src []byte) ([]byte, error) {
 	return patchExternal("streams_map_incoming.go", src,

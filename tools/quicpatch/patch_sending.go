@@ -1,16 +1,17 @@
 package main
 
-// Changes that make sending cheaper (docs/adr/0009-send-path.md): the calls of
-// tree/send_direct.go.txt, tree/stream_shared.go.txt, tree/stream_run.go.txt and
-// tree/stream_source.go.txt in quic-go's files.
+// Changes that make sending cheaper (docs/adr/0009-send-path.md). They insert calls of the
+// functions in tree/send_direct.go.txt, tree/stream_shared.go.txt, tree/stream_run.go.txt and
+// tree/stream_source.go.txt into quic-go's files.
 
-// sendBuffer is the maximum size of one sendmsg call. quic-go's 20 kB are 14 packets; the kernel
-// segments up to 64 kB.
+// sendBuffer is the maximum size of one sendmsg call in bytes. quic-go's 20 kB hold 14 packets; the
+// kernel segments up to 64 kB.
 const sendBuffer = "62 * 1024"
 
 // patchConnectionSending sends on the connection's own goroutine, in runs of packets. quic-go
-// starts a goroutine for c.sendQueue, which reads the field only when it runs. With a directSender
-// that field may already hold the queue of a new path, so the queue is passed to the goroutine.
+// starts a goroutine for c.sendQueue that reads the field only when it runs. With a directSender
+// the field may by then hold the queue of a new path, so the patch passes the queue to the
+// goroutine.
 func patchConnectionSending(src []byte) ([]byte, error) {
 	const (
 		queue  = "newSendQueue(c.conn)"

@@ -209,8 +209,8 @@ func TestWorkFile(t *testing.T) {
 	}
 }
 
-// TestTree creates the trees from the module cache, which holds the modules this program was built
-// with.
+// TestTree creates the trees from the module cache, which holds the modules that this program was
+// built with.
 func TestTree(t *testing.T) {
 	root := t.TempDir()
 	mod, err := os.ReadFile("../../go.mod")
@@ -237,7 +237,7 @@ func TestTree(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		// Another version in go.mod is an error even if the tree for this version exists.
+		// A different version in go.mod is an error even if the tree for that version exists.
 		other := strings.Replace(string(mod), m.path+" "+m.version, m.path+" v0.1.0", 1)
 		if err := os.WriteFile(filepath.Join(root, "go.mod"), []byte(other), 0o644); err != nil {
 			t.Fatal(err)

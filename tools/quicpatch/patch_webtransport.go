@@ -1,7 +1,7 @@
 package main
 
-// Changes that reduce the memory of idle WebTransport sessions (docs/adr/0009-send-path.md): the
-// calls of tree/webtransport_rest.go.txt in webtransport-go's files.
+// Changes that reduce the memory of idle WebTransport sessions (docs/adr/0009-send-path.md). They
+// insert calls of the functions in tree/webtransport_rest.go.txt into webtransport-go's files.
 
 var webTransport = module{
 	path: "github.com/quic-go/webtransport-go", version: "v0.13.0", tree: "build/webtransport-go",
@@ -23,8 +23,8 @@ var webTransport = module{
 	},
 }
 
-// patchWebTransportServer lets a server serve a connection without a goroutine that waits for its
-// end. Close ends all connections.
+// patchWebTransportServer lets a server serve a connection without a goroutine that waits for the
+// connection's end. Close ends all connections.
 func patchWebTransportServer(src []byte) ([]byte, error) {
 	return patchExternal("server.go", src,
 		change{"ServeQUICConn", "func", "StartQUICConn"},
@@ -81,7 +81,7 @@ func patchCapsules(src []byte) ([]byte, error) {
 	)
 }
 
-// patchWebTransportStreams notifies callbacks for streams of a session.
+// patchWebTransportStreams calls callbacks when a session has streams.
 func patchWebTransportStreams(src []byte) ([]byte, error) {
 	return patchExternal("streams_map_incoming.go", src,
 		change{"incomingStreamsMap", "", "onReady quic.ReadyCallback"},

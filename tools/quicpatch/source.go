@@ -84,7 +84,7 @@ efecf7fa2b7db2e6caf3c5852fb7e0724b19165f63fb0351c7bbbca7d843b067  send_queue.go
 223ce3cab68ecc7b72c2ad28e6222dbf94702837cd23891087d1dd55ea6f68b0  streams_map_incoming.go
 `)
 
-// parseHashes parses lines of sha256sum: a hash and a file name.
+// parseHashes parses the output of sha256sum, with a hash and a file name in each line.
 func parseHashes(lines string) map[string]string {
 	hashes := map[string]string{}
 	for line := range strings.Lines(lines) {
@@ -95,7 +95,7 @@ func parseHashes(lines string) map[string]string {
 	return hashes
 }
 
-// checkRequired compares the version in go.mod with that of the patch.
+// checkRequired compares the version in go.mod with the version that the patch supports.
 func (m module) checkRequired(root string) error {
 	data, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
@@ -116,7 +116,7 @@ func (m module) checkRequired(root string) error {
 	return nil
 }
 
-// locate returns the module's folder in the module cache, after downloading it if needed.
+// locate returns the module's folder in the module cache. It downloads the module if needed.
 func (m module) locate(root string) (dir string, err error) {
 	cmd := exec.Command("go", "mod", "download", "-json", m.path)
 	cmd.Dir = root
@@ -158,7 +158,7 @@ func (m module) verify(source string) error {
 	return nil
 }
 
-// copyTree copies source to dst with write permission, which the module cache lacks.
+// copyTree copies source to dst and adds write permission, which files in the module cache lack.
 func copyTree(dst, source string) error {
 	return filepath.WalkDir(source, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

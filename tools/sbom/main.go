@@ -1,9 +1,9 @@
-// Command sbom writes a CycloneDX 1.5 document for several programs: the modules that Go recorded
-// in each binary, with version and checksum.
+// Command sbom writes a CycloneDX 1.5 document for several programs. It lists the modules that Go
+// recorded in each binary, with version and checksum.
 //
 //	sbom --version v1.2.3 bin/relay bin/edge > sbom.cdx.json
 //
-// cyclonedx-gomod does not suffice: it writes one document per program, and lists the patched
+// cyclonedx-gomod does not suffice, since it writes one document per program and lists the patched
 // quic-go as "./build/quic-go (devel)", which hides it from vulnerability scanners.
 package main
 
@@ -65,7 +65,7 @@ type dependency struct {
 
 func run(w io.Writer, version string, programs []string) error {
 	if len(programs) == 0 {
-		return errors.New("no programs: name the files")
+		return errors.New("no programs given; list their files")
 	}
 	d := document{
 		Format: "CycloneDX", Spec: "1.5", Version: 1,

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The test binary contains at least the standard library; each component is listed once.
+// The test binary contains at least the standard library. Each component is listed once.
 func TestDocument(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

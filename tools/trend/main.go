@@ -3,7 +3,7 @@
 //
 //	go run ./tools/trend --commit abc1234 --history trend.jsonl --page index.html build/bench/*.json
 //
-// benchstat does not suffice: it compares sets of Go benchmark output, and keeps no history.
+// benchstat does not suffice, since it compares sets of Go benchmark output and keeps no history.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 	"time"
 )
 
-// keep limits the history: a year of nightly runs.
+// keep limits the history to a year of nightly runs.
 const keep = 365
 
 // Run is one line of the history.
@@ -143,10 +143,10 @@ type Line struct {
 	Name   string
 	Newest float64
 	Before string  // median of the ten previous runs; "" if there are none
-	Change float64 // of Newest relative to the median, in percent
+	Change float64 // change of Newest relative to the median, in percent
 	Moved  bool    // beyond the usual spread
 	Points string  // of an SVG polyline
-	Ends   string  // number of runs and range, for the tooltip
+	Ends   string  // number of runs and range of values, for the tooltip
 }
 
 const width, height = 240.0, 32.0
@@ -184,8 +184,8 @@ func lines(runs []Run) (out []Line) {
 				l.Change = 100 * (l.Newest - middle) / math.Abs(middle)
 			}
 
-			// Runners differ from night to night: a change below three times the median deviation
-			// means nothing.
+			// Runners differ from night to night, so a change below three times the median
+			// deviation means nothing.
 			distances := make([]float64, len(before))
 			for i, v := range before {
 				distances[i] = math.Abs(v - middle)

@@ -1,4 +1,5 @@
-// Package publishtest helps test media: it has a relay for their sessions and reads their tracks.
+// Package publishtest helps test media. It provides a relay for their sessions and reads their
+// tracks.
 package publishtest
 
 import (

@@ -8,8 +8,8 @@ import (
 // deviceClock maps times of the device's clock to this machine's monotonic clock. An image cannot
 // arrive before it is exposed, so the smallest difference between arrival and device time is the
 // clocks' offset plus the camera's minimum delay, which the host cannot measure. Clocks drift apart
-// by up to 0.1 ms a second, so the minimum covers only the last one to two windows. A clock that
-// keeps jumping, stands still or runs slow is ignored: its images count as exposed on arrival.
+// by up to 0.1 ms per second, so the minimum covers only the last one to two windows. A clock that
+// keeps jumping, stands still or runs slow is ignored; its images count as exposed on arrival.
 type deviceClock struct {
 	log               *slog.Logger
 	window            time.Duration
@@ -25,14 +25,16 @@ type deviceClock struct {
 const (
 	// maxOffset is the change of the offset that counts as a jump of the device's clock.
 	maxOffset = time.Second
-	// maxDrift is the growth of the smallest offset in a window, far beyond any quartz.
+	// maxDrift is the maximum growth of the smallest offset in a window, far beyond the drift of
+	// any quartz.
 	maxDrift = 100 * time.Millisecond
-	// More than maxJumps without calm between two of them make a clock unusable.
+	// A clock is unusable after more than maxJumps without a period of calm between two of them.
 	maxJumps = 3
 	calm     = time.Minute
 )
 
-// at returns the monotonic time of a device time. The image of that time arrived at arrival.
+// at returns the monotonic time of a device time, given the arrival time of the image with that
+// device time.
 func (c *deviceClock) at(device, arrival time.Duration) time.Duration {
 	if c.unusable {
 		return arrival
@@ -48,10 +50,10 @@ func (c *deviceClock) at(device, arrival time.Duration) time.Duration {
 		}
 		if c.jumps++; c.jumps > maxJumps {
 			c.unusable = true
-			c.log.Warn("the camera's clock is unusable; frames are timed by their arrival", "from", c.last, "to", device)
+			c.log.Warn("the camera's clock is unusable; using frame arrival times", "from", c.last, "to", device)
 			return arrival
 		}
-		c.log.Warn("the camera's clock jumped; mapping it anew from frame arrivals", "from", c.last, "to", device)
+		c.log.Warn("the camera's clock jumped; mapping it again from frame arrivals", "from", c.last, "to", device)
 		c.restart(offset, arrival)
 		c.jumped = arrival
 	case over:

@@ -46,14 +46,15 @@ type Options struct {
 
 	Depth  camera.DepthMode   // "" is NFOVUnbinned
 	Color  camera.ColorMode   // ColorOff captures depth only
-	Format camera.ColorFormat // "" is NV12 at 720P, MJPG otherwise; NV12 and YUY2 exist at 720P only
+	Format camera.ColorFormat // "" means NV12 at 720P, MJPG otherwise; NV12 and YUY2 exist at 720P only
 	FPS    int                // 5, 15 or 30; 0 is 30
 
 	Sync SyncMode // "" is Standalone
 	// SubordinateDelay is the delay of a subordinate's captures after the master's.
 	SubordinateDelay time.Duration
-	// DepthDelay is the delay of depth after colour, positive or negative, less than a frame. Depth
-	// cameras that see the same scene interfere unless their exposures are at least 160 µs apart.
+	// DepthDelay is the delay of depth after colour. It may be negative and must be less than a
+	// frame. Depth cameras that see the same scene interfere unless their exposures are at least
+	// 160 µs apart.
 	DepthDelay time.Duration
 
 	Log *slog.Logger // nil is slog.Default
@@ -63,7 +64,7 @@ type Options struct {
 type Info struct {
 	Index  int
 	Serial string
-	Err    error // the reason why Serial is unknown
+	Err    error // why Serial is unknown
 }
 
 // List returns the attached cameras. path is Options.Library.
@@ -120,8 +121,8 @@ type Device struct {
 	dropped atomic.Int64 // captures without depth
 }
 
-// captureTimeout bounds the wait for a capture, except on a subordinate. Starting takes up to two
-// seconds.
+// captureTimeout bounds the wait for a capture, except on a subordinate. Starting a camera takes up
+// to two seconds.
 const captureTimeout = 10 * time.Second
 
 // Open opens the camera and starts it.
@@ -148,7 +149,7 @@ func Open(options Options) (*Device, error) {
 	return d, nil
 }
 
-// config converts the options. Errors name a setting that no camera supports.
+// config converts the options to libk4a's. Errors name a setting that no camera supports.
 func (o *Options) config() (C.struct_k4a_config, error) {
 	var c C.struct_k4a_config
 	depth := slices.Index([]camera.DepthMode{
@@ -189,13 +190,13 @@ func (o *Options) config() (C.struct_k4a_config, error) {
 		return c, errors.New("frame rate 30: colour mode 3072P supports at most 15")
 	case (o.Format == camera.NV12 || o.Format == camera.YUY2) && o.Color != camera.ColorOff &&
 		o.Color != camera.Color720P:
-		return c, fmt.Errorf("colour format %s: the camera has it at 720P only, not at %s", o.Format, o.Color)
+		return c, fmt.Errorf("colour format %s: cameras support it at 720P only, not at %s", o.Format, o.Color)
 	case o.Sync == Master && o.Color == camera.ColorOff:
 		return c, errors.New("sync mode master: the camera must capture colour")
 	case o.DepthDelay <= -frame || o.DepthDelay >= frame:
-		return c, fmt.Errorf("depth delay %v: must be less than a frame of %v either way", o.DepthDelay, frame)
+		return c, fmt.Errorf("depth delay %v: must be less than a frame (%v) either way", o.DepthDelay, frame)
 	case o.SubordinateDelay < 0 || o.SubordinateDelay >= frame:
-		return c, fmt.Errorf("subordinate delay %v: must be between 0 and a frame of %v", o.SubordinateDelay, frame)
+		return c, fmt.Errorf("subordinate delay %v: must be between 0 and a frame (%v)", o.SubordinateDelay, frame)
 	case o.SubordinateDelay != 0 && o.Sync != Subordinate:
 		return c, fmt.Errorf("subordinate delay %v: requires sync mode subordinate, not %s", o.SubordinateDelay, o.Sync)
 	}
@@ -275,7 +276,7 @@ func (d *Device) calibration() ([]byte, error) {
 	return doc[:n], nil
 }
 
-// Name implements source.Source: the camera's serial number.
+// Name implements source.Source. It returns the camera's serial number.
 func (d *Device) Name() string {
 	return cmp.Or(d.serial, "kinect-"+strconv.Itoa(d.options.Index))
 }
@@ -303,7 +304,7 @@ func (d *Device) Close() error {
 }
 
 // Next implements source.Source. It returns ErrUnplugged if the camera is lost. A subordinate waits
-// for its master without a time limit.
+// indefinitely for its master.
 func (d *Device) Next(ctx context.Context, f *source.Frame) error {
 	const (
 		failed  = 1
@@ -338,14 +339,14 @@ func (d *Device) Next(ctx context.Context, f *source.Frame) error {
 	}
 }
 
-// frame fills f with the images of a capture, which it aliases unless the camera pads rows.
+// frame fills f with the images of a capture. f aliases them unless the camera pads rows.
 func (d *Device) frame(f *source.Frame, held *C.struct_shim_capture) error {
 	depth, color := &held.depth, &held.color
 	width, height := d.cal.Depth.Width, d.cal.Depth.Height
 	stride := int(depth.stride)
 	if int(depth.width) != width || int(depth.height) != height || stride < 2*width ||
 		int(depth.size) < stride*(height-1)+2*width {
-		return fmt.Errorf("k4a: camera %s: depth image of %d×%d, %d bytes, rows of %d; want %d×%d",
+		return fmt.Errorf("k4a: camera %s: depth image is %d×%d, %d bytes, rows of %d; want %d×%d",
 			d.serial, depth.width, depth.height, depth.size, stride, width, height)
 	}
 	*f = source.Frame{DeviceTime: time.Duration(depth.device_us) * time.Microsecond}

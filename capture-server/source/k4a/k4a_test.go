@@ -117,7 +117,7 @@ func TestCaptureUntilUnplugged(t *testing.T) {
 				if since := time.Since(f.CaptureTime); since < 0 || since > time.Minute {
 					t.Errorf("capture %d was taken %v ago", n, since)
 				}
-				// A frame stays valid after the next one.
+				// A frame stays valid after the next one is read.
 				if last.Depth != nil &&
 					(last.Depth[0] == f.Depth[0] || last.Depth[0] != last.Depth[len(last.Depth)-1]) {
 					t.Errorf("capture %d changed the previous frame: depth %d to %d", n, last.Depth[0],
@@ -238,12 +238,12 @@ func TestOpenErrors(t *testing.T) {
 		"3072P at 30": {options: Options{Color: camera.Color3072P}, want: "colour mode 3072P supports at most 15"},
 		"NV12 at 1080P": {
 			options: Options{Color: camera.Color1080P, Format: camera.NV12},
-			want:    "colour format NV12: the camera has it at 720P only, not at 1080P",
+			want:    "colour format NV12: cameras support it at 720P only, not at 1080P",
 		},
 		"blind master": {options: Options{Sync: Master}, want: "sync mode master: the camera must capture colour"},
 		"depth delay": {
 			options: Options{DepthDelay: -40 * time.Millisecond},
-			want:    "depth delay -40ms: must be less than a frame of 33.333333ms either way",
+			want:    "depth delay -40ms: must be less than a frame (33.333333ms) either way",
 		},
 		"long delay": {
 			options: Options{Sync: Subordinate, SubordinateDelay: time.Second},
@@ -270,7 +270,7 @@ func TestWrongImage(t *testing.T) {
 	err := d.Next(t.Context(), &source.Frame{})
 	if err == nil ||
 		!strings.Contains(err.Error(),
-			"k4a: camera FAKE0: depth image of 640×2, 2560 bytes, rows of 1280; want 640×576") {
+			"k4a: camera FAKE0: depth image is 640×2, 2560 bytes, rows of 1280; want 640×576") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -299,8 +299,8 @@ func TestMicrosoftsLibrary(t *testing.T) {
 	}
 }
 
-// TestDeviceClock checks the times of captures that arrive after 20 to 32 ms, by a device clock
-// that steps or fails after the hundredth capture.
+// TestDeviceClock checks the times of captures that arrive 20 to 32 ms after exposure, with a
+// device clock that jumps or fails after the hundredth capture.
 func TestDeviceClock(t *testing.T) {
 	const (
 		frame, shortest, longest = 33 * time.Millisecond, 20 * time.Millisecond, 32 * time.Millisecond
@@ -309,7 +309,7 @@ func TestDeviceClock(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		device func(n int, exposed time.Duration) time.Duration
-		amiss  time.Duration // bound on the distance from exposure plus the shortest delay
+		amiss  time.Duration // maximum distance from exposure plus the shortest delay
 		from   int           // first capture that counts
 		log    string
 	}{

@@ -20,7 +20,7 @@ import (
 // LibraryEnv is the environment variable with the path of libk4a, used if Options.Library is "".
 const LibraryEnv = "HOLOCAST_LIBK4A"
 
-// Errors of Open and List, for errors.Is.
+// Errors returned by Open and List, for use with errors.Is.
 var (
 	ErrNoLibrary = errors.New(
 		"no libk4a found. Install the Azure Kinect Sensor SDK (package libk4a1.4 of packages.microsoft.com) or " +
@@ -32,14 +32,14 @@ var (
 		"no camera found. Check its USB 3 cable and its power supply: `lsusb -d 045e:` lists an Azure Kinect as " +
 			"045e:097c and 045e:097d",
 	)
-	// ErrPermission reports that the user may not open the camera.
+	// ErrPermission is returned if the user may not open the camera.
 	ErrPermission = errors.New("no permission to open the camera. Copy 99-k4a.rules (in the folder scripts of the " +
 		"Azure Kinect Sensor SDK's repository) to /etc/udev/rules.d and plug the camera in again, or run as root")
-	// ErrNoDepthEngine reports that libk4a cannot load its depth engine.
+	// ErrNoDepthEngine is returned if libk4a cannot load its depth engine.
 	ErrNoDepthEngine = errors.New("libk4a cannot start its depth engine. Put libdepthengine.so.2.0 (part of package " +
 		"libk4a1.4 and of the wheel pyk4a-bundle) in libk4a's directory; it needs OpenGL 4.4 and, without a screen, " +
 		"DISPLAY=:0 of a running X server")
-	// ErrUnplugged reports that a camera no longer delivers.
+	// ErrUnplugged is returned if a camera no longer delivers captures.
 	ErrUnplugged = errors.New("the camera was unplugged or its USB connection failed")
 )
 
@@ -76,7 +76,7 @@ func load(path string) (*library, error) {
 			}
 		}
 	}
-	// Stop libk4a from logging to the program's standard output.
+	// Prevent libk4a from logging to the program's standard output.
 	if _, set := os.LookupEnv("K4A_ENABLE_LOG_TO_STDOUT"); !set {
 		if err := os.Setenv("K4A_ENABLE_LOG_TO_STDOUT", "0"); err != nil {
 			return nil, err
@@ -102,7 +102,7 @@ func load(path string) (*library, error) {
 }
 
 // preloadDepthEngine loads the depth engine from the library's directory, where libk4a itself does
-// not look.
+// not search.
 func (l *library) preloadDepthEngine() {
 	engine := filepath.Join(filepath.Dir(l.path), "libdepthengine.so.2.0")
 	if _, err := os.Stat(engine); err != nil || !strings.Contains(l.path, "/") {

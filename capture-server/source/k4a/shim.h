@@ -57,9 +57,10 @@ struct shim_capture {
 	struct shim_image color, depth;
 };
 
-// Loads the library at path and never unloads it. On failure returns false and the reason in why.
+// Loads the library at path and never unloads it. On failure, returns false and sets why to the
+// reason.
 bool shim_load(const char *path, struct k4a_api *api, char *why, size_t why_size);
-// Loads a library that libk4a later looks up by name.
+// Loads a library so that libk4a finds it by name.
 void shim_preload(const char *path);
 
 uint32_t shim_count(const struct k4a_api *api);
@@ -72,7 +73,7 @@ void shim_stop(const struct k4a_api *api, k4a_handle device);
 int shim_capture(const struct k4a_api *api, k4a_handle device, int32_t timeout_ms, struct shim_capture *c);
 void shim_release(const struct k4a_api *api, struct shim_capture *c);
 
-// Moves libk4a's error messages since the last call to text, newest last, and returns their length.
+// Moves libk4a's error messages since the last call to text, newest last. Returns their length.
 size_t shim_messages(char *text, size_t size);
 
 #endif

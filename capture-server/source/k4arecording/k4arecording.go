@@ -1,5 +1,5 @@
 // Package k4arecording plays Azure Kinect recordings (internal/k4amkv) at their recorded rate, in
-// step with others, optionally in a loop.
+// step with other recordings, optionally in a loop.
 package k4arecording
 
 import (
@@ -21,10 +21,11 @@ import (
 
 // Options configures a Player.
 type Options struct {
-	// Take is the take to join; device times keep growing in a loop. nil is a take without a loop.
+	// Take is the take to join; device times keep growing in a loop. If it is nil, the recording
+	// plays alone and does not loop.
 	Take *pace.Take
-	// Name is the source's name; "" is the camera's serial number, or the file's name if the
-	// recording has none.
+	// Name is the source's name. If it is "", the name is the camera's serial number, or the file's
+	// name if the recording has no serial number.
 	Name string
 }
 
@@ -95,7 +96,7 @@ func (p *Player) Name() string { return p.options.Name }
 // Calibration implements source.Source.
 func (p *Player) Calibration() camera.Calibration { return p.cal }
 
-// FPS implements source.Source. It returns the recorder's setting.
+// FPS implements source.Source. It returns the frame rate set when recording.
 func (p *Player) FPS() float64 { return float64(p.reader.Config.FPS) }
 
 // Dropped implements source.Source. It counts captures without depth, and captures more than a
@@ -108,8 +109,8 @@ func (p *Player) Close() error {
 	return p.reader.Close()
 }
 
-// Next implements source.Source. It returns a *source.DamageError for damaged data after all
-// captures before it.
+// Next implements source.Source. For damaged data it returns a *source.DamageError, after all
+// captures before the damage.
 func (p *Player) Next(ctx context.Context, f *source.Frame) error {
 	err := p.next(ctx, f)
 	if damage := (*source.DamageError)(nil); err != nil && !errors.As(err, &damage) {
@@ -157,7 +158,7 @@ func (p *Player) next(ctx context.Context, f *source.Frame) error {
 	}
 }
 
-// capture returns a capture with reusable buffers.
+// capture returns a capture whose buffers are free for reuse.
 func (p *Player) capture() *k4amkv.Capture {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -186,10 +187,10 @@ func (p *Player) failure(err error) error {
 	return named
 }
 
-// again waits for the next pass; without a loop it returns io.EOF.
+// again waits for the next pass; it returns io.EOF if the recording does not loop.
 func (p *Player) again(ctx context.Context) error {
 	if !p.delivered {
-		return fmt.Errorf("k4amkv: %s: no capture of the recording has depth", p.path)
+		return fmt.Errorf("k4amkv: %s: no capture in the recording has depth", p.path)
 	}
 	p.delivered = false
 	if err := p.part.Again(ctx); err != nil {

@@ -35,7 +35,7 @@ func record(t *testing.T, config k4amkv.Config, n int, absent ...int) string {
 	return recordFrom(t, device, config, n, absent...)
 }
 
-// recordFrom is record with the device time of the first capture.
+// recordFrom is like record, but also sets the device time of the first capture.
 func recordFrom(t *testing.T, first time.Duration, config k4amkv.Config, n int, absent ...int) string {
 	t.Helper()
 	config.FPS = 5
@@ -140,7 +140,8 @@ func TestLoop(t *testing.T) {
 	})
 }
 
-// TestInStep plays two recordings of one take, whose starts and ends differ, for three passes.
+// TestInStep plays two recordings of one take, which start and end at different times, for three
+// passes.
 func TestInStep(t *testing.T) {
 	const interval = 200 * time.Millisecond
 	paths := []string{recordFrom(t, device, depthOnly, 6), recordFrom(t, device+2*interval+interval/4, depthOnly, 5)}
@@ -161,7 +162,8 @@ func TestInStep(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					// Depth is the index of the capture, and the period ends a frame after the second recording.
+					// Depth is the index of the capture, and the period ends one frame after the
+					// end of the second recording.
 					at := time.Duration(f.Depth[0]-1)*interval + time.Duration(i)*(2*interval+interval/4) +
 						time.Duration(k/n)*(7*interval+interval/4)
 					if f.CaptureTime.Sub(start) != at || f.DeviceTime != device+at || int(f.Depth[0]) != k%n+1 {
@@ -190,7 +192,7 @@ func TestDropped(t *testing.T) {
 			}
 			seen = append(seen, f.Depth[0])
 			if f.Depth[0] == 4 {
-				time.Sleep(450 * time.Millisecond) // frame 5 is then 250 ms late, frame 6 50 ms
+				time.Sleep(450 * time.Millisecond) // then frame 5 is 250 ms late and frame 6 is 50 ms late
 			}
 		}
 		want := []uint16{1, 2, 4, 6, 7, 8} // 3 has no depth

@@ -11,8 +11,8 @@ import (
 	"holocast/capture-server/source/pace"
 )
 
-// TestUnclosed loops a recording as libk4arecord leaves it when it is killed: Segment of size 0, no
-// Cues, and a last Cluster that is cut off.
+// TestUnclosed loops a recording in the state that libk4arecord leaves it in when killed: a Segment
+// of size 0, no Cues, and a truncated last Cluster.
 func TestUnclosed(t *testing.T) {
 	path := record(t, depthOnly, 4)
 	file, err := os.ReadFile(path)

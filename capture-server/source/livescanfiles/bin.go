@@ -28,7 +28,7 @@ const (
 	binPoint     = 10 // bytes: x y z int16 in millimetres, then red green blue alpha of all points
 )
 
-// errBinHeader reports data without a frame header where a frame should begin.
+// errBinHeader is returned where a frame should begin but has no frame header.
 var errBinHeader = errors.New("no LiveScan3D frame: want the lines n_points= N and frame_timestamp= T")
 
 // binFrame locates a frame's points in the file.
@@ -37,22 +37,22 @@ type binFrame struct {
 	points int
 }
 
-// Bin plays a .bin recording of LiveScan3D, timed by its timestamps. It holds the points of one or
-// all clients, in studio space.
+// Bin plays a .bin recording of LiveScan3D, timed by its timestamps. It holds the points of one
+// client or of all clients, in studio space.
 type Bin struct {
 	name   string
 	file   *os.File
 	frames []binFrame
 	times  []time.Duration
 	next   int   // index of the next frame
-	damage error // reason for the truncation; nil once reported
+	damage error // why the recording is truncated; nil once reported
 	part   *pace.Part
 	fps    float64
 	buf    []byte
 }
 
 // OpenBin opens a recording as part of a take. A truncated recording plays up to the damage. Errors
-// name the file and byte.
+// name the file and the byte offset.
 func OpenBin(path string, take *pace.Take) (*Bin, error) {
 	b, err := openBin(path, take)
 	if err != nil {
@@ -112,7 +112,7 @@ func indexBin(r io.ReaderAt, size int64) (frames []binFrame, stamps []int32, err
 		}
 		at += int64(n - len(text) + length)
 		if at+int64(points)*binPoint > size {
-			return frames, stamps, fmt.Errorf("byte %d, frame %d: cut off: %d points need %d bytes, %d are left", at,
+			return frames, stamps, fmt.Errorf("byte %d, frame %d: truncated: %d points need %d bytes, %d are left", at,
 				len(frames), points, int64(points)*binPoint, size-at)
 		}
 		frames, stamps = append(frames, binFrame{at, points}), append(stamps, stamp)
@@ -151,8 +151,8 @@ func parseBinHeader(text []byte) (points int, stamp int32, length int, err error
 }
 
 // binTimes converts timestamps, stored as their low 32 bits, to times that do not wrap. step is the
-// median interval. The unit is the microsecond, or the millisecond in old recordings: no camera
-// captures 1000 frames a second.
+// median interval. The unit is the microsecond, or the millisecond in old recordings; binTimes can
+// tell, since no camera captures 1000 frames per second.
 func binTimes(stamps []int32) (times []time.Duration, step time.Duration) {
 	times = make([]time.Duration, len(stamps))
 	times[0] = time.Duration(uint32(stamps[0])) //nolint:gosec // the low bits

@@ -164,7 +164,7 @@ func TestBinTruncated(t *testing.T) {
 		}
 		var damage *source.DamageError
 		if err := b.Next(t.Context(), &c); !errors.As(err, &damage) ||
-			!strings.Contains(err.Error(), "frame 2: cut off: 50 points need 500 bytes, 481 are left") {
+			!strings.Contains(err.Error(), "frame 2: truncated: 50 points need 500 bytes, 481 are left") {
 			t.Errorf("error %v", err)
 		}
 		for range 3 {
@@ -185,7 +185,7 @@ func TestOpenBinRefuses(t *testing.T) {
 		{"no number", "n_points= five\nframe_timestamp= 3\n", "no LiveScan3D frame"},
 		{"huge", "n_points= 99999999999\nframe_timestamp= 3\n", "n_points= 99999999999, want 0 to 12582912"},
 		{"negative", "n_points= -1\nframe_timestamp= 3\n", "n_points= -1"},
-		{"cut off", "n_points= 3\nframe_timestamp= 3\nabc", "cut off: 3 points need 30 bytes, 3 are left"},
+		{"cut off", "n_points= 3\nframe_timestamp= 3\nabc", "truncated: 3 points need 30 bytes, 3 are left"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -22,10 +22,10 @@ import (
 // errForeign reports a directory that does not belong to a camera.
 var errForeign = errors.New("no Intrinsics.json")
 
-// ErrMode reports that a studio has no directory for the requested modes.
+// ErrMode is returned if a studio has no directory for the requested modes.
 var ErrMode = errors.New("no such file or directory")
 
-// recorded lists one camera's files before images are read.
+// recorded lists one camera's files, before any image is read.
 type recorded struct {
 	name       string
 	intrinsics string // path of the factory calibration
@@ -77,7 +77,7 @@ func find(dir string, opts Options) ([]*recorded, error) {
 	return cameras, nil
 }
 
-// clientNumber returns N of a take's client_N, or -1 for another directory.
+// clientNumber returns N for a take's client_N, or -1 for any other directory.
 func clientNumber(name string) int {
 	rest, ok := strings.CutPrefix(name, "client_")
 	if n, err := strconv.Atoi(rest); ok && err == nil {
@@ -86,7 +86,7 @@ func clientNumber(name string) int {
 	return -1
 }
 
-// intrinsics returns the calibration among a camera's files; in a take it is
+// intrinsics returns the calibration file among a camera's files; in a take it is
 // Intrinsics_Calib_N.json.
 func intrinsics(dir string, entries []fs.DirEntry) (path string, take bool) {
 	for _, e := range entries {
@@ -100,7 +100,8 @@ func intrinsics(dir string, entries []fs.DirEntry) (path string, take bool) {
 	return path, take
 }
 
-// isImages reports whether an entry of a camera's directory is a depth image or holds depth images.
+// isImages reports whether an entry of a camera's directory is a depth image or a directory of
+// depth images.
 func isImages(e fs.DirEntry) bool {
 	name := strings.ToLower(strings.TrimPrefix(e.Name(), "synced_"))
 	return strings.HasPrefix(name, "depth_") || name == "depthimages"
@@ -125,8 +126,8 @@ func findCamera(dir string, opts Options) (*recorded, error) {
 	return r, r.findModes(dir, opts)
 }
 
-// findModes finds the requested modes of a camera with a directory per mode: the published test
-// set's names, or depth_MODE and color_mode.
+// findModes finds the images of the requested modes of a camera with a directory per mode. The
+// directories have the published test set's names, or are called depth_MODE and color_mode.
 func (r *recorded) findModes(dir string, opts Options) error {
 	r.depth, r.color = opts.Depth, opts.Color
 	height := strings.ToLower(string(opts.Color))
@@ -155,7 +156,7 @@ func (r *recorded) findModes(dir string, opts Options) error {
 	}
 	for n, path := range depth {
 		if color[n] == "" {
-			return fmt.Errorf("%s has no image that belongs to %s", colorDir, path)
+			return fmt.Errorf("%s has no image for %s", colorDir, path)
 		}
 		r.frames = append(r.frames, filePair{n, path, color[n]})
 	}
@@ -177,8 +178,8 @@ func oneOf(a, b string) (string, error) {
 	return "", fmt.Errorf("%s or %s: %w", a, b, ErrMode)
 }
 
-// findTake finds a client's images and timestamps in a take. Frames may be missing. Images
-// synchronised by LiveScan3D take precedence.
+// findTake finds a client's images and timestamps in a take. Frames may be missing. It prefers
+// images synchronised by LiveScan3D.
 func (r *recorded) findTake(dir string, entries []fs.DirEntry) error {
 	for _, prefix := range []string{"synced_", ""} {
 		depth, err := numbered(dir, prefix+"Depth_", ".tiff")
@@ -216,7 +217,7 @@ func (r *recorded) findTake(dir string, entries []fs.DirEntry) error {
 }
 
 // findSizes determines the modes from the first readable images and removes the placeholders before
-// them. After synchronisation a missing frame has a depth image of one pixel.
+// them. After synchronisation, a missing frame has a depth image of one pixel.
 func (r *recorded) findSizes(dir string) error {
 	var damage error
 	frames := r.frames[:0]
@@ -240,12 +241,12 @@ func (r *recorded) findSizes(dir string) error {
 	case damage != nil:
 		return damage
 	case r.depth == "":
-		return fmt.Errorf("%s has no Depth_*.tiff with a picture", dir)
+		return fmt.Errorf("%s has no Depth_*.tiff with an image", dir)
 	}
-	return fmt.Errorf("%s has no Color_*.jpg that belongs to a Depth_*.tiff", dir)
+	return fmt.Errorf("%s has no Color_*.jpg with the number of a Depth_*.tiff", dir)
 }
 
-// readSizes sets the modes that are still unknown from one capture's images.
+// readSizes sets the modes that are still unknown from the images of one capture.
 func (r *recorded) readSizes(f filePair) (placeholder bool, err error) {
 	file, err := readFile(f.depth)
 	if err != nil {
@@ -280,8 +281,8 @@ func (r *recorded) readSizes(f filePair) (placeholder bool, err error) {
 
 func isPlaceholder(size image.Config) bool { return size.Width == 1 && size.Height == 1 }
 
-// parseStamps parses lines of frame number and device time in microseconds, separated by a tab. It
-// ignores a last line without a time.
+// parseStamps parses lines that hold a frame number and a device time in microseconds, separated by
+// a tab. It ignores a last line without a time.
 func parseStamps(text []byte) (map[int]uint64, error) {
 	stamps := map[int]uint64{}
 	line := 0
@@ -292,22 +293,22 @@ func parseStamps(text []byte) (map[int]uint64, error) {
 			continue
 		}
 		if len(fields) != 2 {
-			return nil, fmt.Errorf("line %d: %d fields, want a frame's number and its time", line, len(fields))
+			return nil, fmt.Errorf("line %d: %d fields, want a frame number and a time", line, len(fields))
 		}
 		n, err := strconv.Atoi(fields[0])
 		if err != nil {
-			return nil, fmt.Errorf("line %d: frame number %.20q", line, fields[0])
+			return nil, fmt.Errorf("line %d: %.20q is not a frame number", line, fields[0])
 		}
 		us, err := strconv.ParseUint(fields[1], 10, 63)
 		if err != nil {
-			return nil, fmt.Errorf("line %d: time %.20q, want microseconds", line, fields[1])
+			return nil, fmt.Errorf("line %d: %.20q is not a time in microseconds", line, fields[1])
 		}
 		stamps[n] = us
 	}
 	return stamps, nil
 }
 
-// numbered returns dir's files whose names are a number between prefix and suffix.
+// numbered returns dir's files that are named with a number between prefix and suffix.
 func numbered(dir, prefix, suffix string) (map[int]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

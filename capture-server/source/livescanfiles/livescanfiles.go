@@ -1,5 +1,5 @@
 // Package livescanfiles plays directories of Azure Kinect frames in LiveScan3D's layouts. A
-// recorded take:
+// recorded take is laid out as follows:
 //
 //	<take>/client_0/Intrinsics_Calib_0.json   the sensor's factory calibration
 //	<take>/client_0/Depth_0.tiff …            16 bits, millimetres
@@ -7,17 +7,17 @@
 //	<take>/client_0/Timestamps_Client0.txt    frame, device time in microseconds
 //	<take>/Extrinsics_Open3D.log              camera poses, see [Poses]
 //
-// LiveScan3D's published test set, with a directory per mode:
+// LiveScan3D's published test set has a directory per mode:
 //
 //	<studio>/<camera>/Intrinsics.json
 //	<studio>/<camera>/depthImages/NFOV_UNBINNED/Depth_1.tiff …
 //	<studio>/<camera>/colorImages/720p/Color_1.jpg …
 //
-// Or the same with directories depth_NFOV_UNBINNED and color_720p.
+// The directories may also be called depth_NFOV_UNBINNED and color_720p.
 //
-// The cameras of a studio play synchronized and in a loop: a take by its timestamps, in its
-// recorded modes; anything else at Options.FPS. Colour stays JPEG. A camera's missing frames are
-// gaps; so are unreadable ones.
+// The cameras of a studio play synchronized and in a loop. A take plays by its timestamps, in its
+// recorded modes; other studios play at Options.FPS. Colour stays JPEG. Missing and unreadable
+// frames are gaps.
 package livescanfiles
 
 import (
@@ -42,24 +42,24 @@ import (
 
 // Options selects what to play.
 type Options struct {
-	Depth  camera.DepthMode // for a studio with several; "" is NFOVUnbinned
-	Color  camera.ColorMode // for a studio with several; "" is Color720P
+	Depth  camera.DepthMode // for a studio with several modes; "" means NFOVUnbinned
+	Color  camera.ColorMode // for a studio with several modes; "" means Color720P
 	FPS    float64          // frame rate without timestamps; 0 is 30
-	Frames int              // play only the first Frames of each camera; 0 is all
+	Frames int              // play only the first Frames of each camera; 0 means all
 	Log    *slog.Logger     // nil is slog.Default
 }
 
 const (
-	// maxFile bounds a file; a 4096×3072 JPEG of a Kinect has about 4 MB.
+	// maxFile bounds the size of a file in bytes; a 4096×3072 JPEG of a Kinect has about 4 MB.
 	maxFile = 64 << 20
-	// keepDepth bounds the decoded depth kept in memory per studio, bytes. In a longer studio each
-	// camera reads one frame ahead.
+	// keepDepth bounds the decoded depth that a studio keeps in memory, in bytes. In a longer
+	// studio each camera reads one frame ahead.
 	keepDepth = 256 << 20
 )
 
 // Open opens the studio in dir, or a single camera's directory. Cameras are sorted by and named
-// after their directories. Errors name the directory or file; if the requested modes are missing
-// they wrap [ErrMode].
+// after their directories. Errors name the directory or file. If the requested modes are missing,
+// the error wraps [ErrMode].
 func Open(dir string, opts Options) ([]source.Source, error) {
 	opts.Depth = cmp.Or(opts.Depth, camera.NFOVUnbinned)
 	opts.Color = cmp.Or(opts.Color, camera.Color720P)
@@ -105,8 +105,8 @@ func open(dir string, opts Options) ([]source.Source, error) {
 	return sources, nil
 }
 
-// schedule returns each camera's frame times: device times if all frames have one, otherwise frame
-// numbers if some are missing, otherwise nil for one frame per tick.
+// schedule returns each camera's frame times. These are device times if all frames have one,
+// otherwise frame numbers if some are missing, otherwise nil for one frame per tick.
 func schedule(cameras []*recorded, clock *pace.Clock, log *slog.Logger) []*pace.Recording {
 	stamped, gaps := true, false
 	for _, r := range cameras {
@@ -145,7 +145,7 @@ type player struct {
 	damaged map[int]bool // frames reported as unreadable
 
 	kept  []picture    // all pictures, or nil
-	ahead chan picture // receives the picture being read, if kept is nil
+	ahead chan picture // receives the picture being read if kept is nil
 }
 
 // picture holds one capture's images.
@@ -168,7 +168,8 @@ func newPlayer(r *recorded) (*player, error) {
 	return &player{name: r.name, cal: cal, files: r.frames, damaged: map[int]bool{}}, nil
 }
 
-// load reads all images if keep is set. It fails if none of the captures is readable.
+// load sets the frame rate. If keep is set it also reads all images. It fails if no capture is
+// readable.
 func (p *player) load(keep bool) error {
 	p.fps = p.pace.Clock.FPS()
 	if r := p.pace.Recorded; r != nil {
@@ -222,7 +223,8 @@ func (p *player) read(i int) picture {
 	return got
 }
 
-// picture returns capture i. If pictures are not kept, it starts to read the next one.
+// picture returns the images of capture i. Unless all images are in memory, it also prefetches
+// those of the next capture.
 func (p *player) picture(i int) picture {
 	if p.kept != nil {
 		return p.kept[i]
@@ -241,8 +243,8 @@ func (p *player) picture(i int) picture {
 	return got
 }
 
-// decodeDepth decodes a TIFF of width×height 16-bit grey pixels. It returns nil for the single
-// pixel that stands for a missing frame.
+// decodeDepth decodes a TIFF of width×height 16-bit grey pixels. It returns nil for the
+// single-pixel image that stands for a missing frame.
 func decodeDepth(file []byte, width, height int) ([]uint16, error) {
 	cfg, err := tiff.DecodeConfig(bytes.NewReader(file))
 	if err != nil {
@@ -260,7 +262,7 @@ func decodeDepth(file []byte, width, height int) ([]uint16, error) {
 	}
 	gray, ok := img.(*image.Gray16)
 	if !ok {
-		return nil, fmt.Errorf("depth image is %T, want 16 bits of grey", img)
+		return nil, fmt.Errorf("depth image is %T, want 16-bit grey", img)
 	}
 	depth := make([]uint16, width*height)
 	for y := range height {
@@ -305,20 +307,19 @@ func readFile(path string) ([]byte, error) {
 	return b, nil
 }
 
-// Name returns the name of the camera's directory.
 func (p *player) Name() string { return p.name }
 
 // Calibration returns the factory calibration for the modes.
 func (p *player) Calibration() camera.Calibration { return p.cal }
 
-// FPS returns the playback rate; of a take, the median.
+// FPS returns the playback rate. For a take it is one over the median frame interval.
 func (p *player) FPS() float64 { return p.fps }
 
 // Dropped counts frames overdue when Next was called.
 func (p *player) Dropped() int64 { return p.pace.Dropped() }
 
 // Next waits for the next frame, in a loop. For an unreadable frame it returns a
-// [source.DamageError] once; in later loops the frame is missing.
+// [source.DamageError] once; in later passes the frame is missing.
 func (p *player) Next(ctx context.Context, f *source.Frame) error {
 	for {
 		k, due, err := p.pace.Wait(ctx)

@@ -68,7 +68,7 @@ func depthTIFF(t testing.TB, w, h int, value uint16) []byte {
 	return buf.Bytes()
 }
 
-// jpegs caches colorJPEG's results; encoding is slow under the race detector.
+// jpegs caches colorJPEG's results, since encoding is slow under the race detector.
 var jpegs = map[image.Point][]byte{}
 
 func colorJPEG(t testing.TB, w, h int) []byte {
@@ -179,7 +179,7 @@ func TestOpenRefuses(t *testing.T) {
 			if err := os.Rename(old, filepath.Join(dir, "kinectA/color_720p/Color_3.jpg")); err != nil {
 				t.Fatal(err)
 			}
-		}, binned, "has no image that belongs to "},
+		}, binned, "has no image for "},
 		{"no images", func(t *testing.T, dir string) {
 			for _, f := range []string{
 				"depth_NFOV_2X2BINNED/Depth_1.tiff", "depth_NFOV_2X2BINNED/Depth_2.tiff",
@@ -199,11 +199,11 @@ func TestOpenRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			write(t, filepath.Join(dir, "kinectA/depth_NFOV_2X2BINNED/Depth_1.tiff"), buf.Bytes())
-		}, binned, "Depth_1.tiff: depth image is *image.Gray, want 16 bits of grey"},
+		}, binned, "Depth_1.tiff: depth image is *image.Gray, want 16-bit grey"},
 		{"hostile size", func(t *testing.T, dir string) {
 			removeSecond(t, dir)
 			b := depthTIFF(t, 320, 288, 1)
-			// The TIFF entry of the width: tag 256, type 3 or 4, count 1, value.
+			// The width's TIFF entry: tag 256, type 3 or 4, count 1, value.
 			at := bytes.Index(b, []byte{0x00, 0x01, 0x03, 0x00, 0x01, 0x00, 0x00, 0x00, 0x40, 0x01})
 			if at < 0 {
 				at = bytes.Index(b, []byte{0x00, 0x01, 0x04, 0x00, 0x01, 0x00, 0x00, 0x00, 0x40, 0x01})
@@ -308,7 +308,7 @@ func rename(t *testing.T, dir, from, to string) {
 }
 
 // writeTake creates a take in LiveScan3D's layout. numbers[c] maps client c's frame numbers to
-// capture times, µs. Depth is the frame number plus 1000·c.
+// capture times in µs. Depth is the frame number plus 1000·c.
 func writeTake(t *testing.T, numbers ...map[int]uint64) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -419,7 +419,7 @@ func TestTake(t *testing.T) {
 			if tt.change != nil {
 				tt.change(t, dir)
 			}
-			synctest.Test(t, func(t *testing.T) { // in fake time reading takes no time
+			synctest.Test(t, func(t *testing.T) { // in the fake clock's time, reading takes no time
 				cameras, err := Open(dir, Options{FPS: 100})
 				if err != nil {
 					t.Fatal(err)
@@ -467,28 +467,28 @@ func TestTakeRefused(t *testing.T) {
 		{
 			"no image",
 			func(t *testing.T, dir string) { remove(t, dir, "client_0/Depth_0.tiff") },
-			"client_0 has no Depth_*.tiff with a picture",
+			"client_0 has no Depth_*.tiff with an image",
 		},
 		{"placeholders only", func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, "client_0/Depth_0.tiff"), depthTIFF(t, 1, 1, 0))
-		}, "client_0 has no Depth_*.tiff with a picture"},
+		}, "client_0 has no Depth_*.tiff with an image"},
 		{
 			"no colour",
 			func(t *testing.T, dir string) { remove(t, dir, "client_0/Color_0.jpg") },
-			"client_0 has no Color_*.jpg that belongs to a Depth_*.tiff",
+			"client_0 has no Color_*.jpg with the number of a Depth_*.tiff",
 		},
 		{"no mode of that size", func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, "client_0/Depth_0.tiff"), depthTIFF(t, 100, 100, 0))
-		}, "Depth_0.tiff: depth image is 100×100, which no mode of an Azure Kinect has"},
+		}, "Depth_0.tiff: depth image is 100×100, which is not the size of any Azure Kinect mode"},
 		{"no colour mode of that size", func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, "client_0/Color_0.jpg"), colorJPEG(t, 64, 64))
-		}, "Color_0.jpg: colour image is 64×64, which no mode of an Azure Kinect has"},
+		}, "Color_0.jpg: colour image is 64×64, which is not the size of any Azure Kinect mode"},
 		{"cut off depth", func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, "client_0/Depth_0.tiff"), depthTIFF(t, 320, 288, 1)[:60])
 		}, "Depth_0.tiff: "},
 		{"time stamps of another kind", func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, "client_0/Timestamps_Client0.txt"), []byte("0\t12\n1\tlate\n"))
-		}, `Timestamps_Client0.txt: line 2: time "late", want microseconds`},
+		}, `Timestamps_Client0.txt: line 2: "late" is not a time in microseconds`},
 		{"too many columns", func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, "client_0/Timestamps_Client0.txt"), []byte("0\t12\t13\n"))
 		}, "line 1: 3 fields"},
@@ -504,7 +504,7 @@ func TestTakeRefused(t *testing.T) {
 	}
 }
 
-// TestTakeDamaged checks that an unreadable frame, reported once, loses only that frame.
+// TestTakeDamaged checks that an unreadable frame is reported once and that no other frame is lost.
 func TestTakeDamaged(t *testing.T) {
 	for name, damage := range map[string]struct {
 		file string // of frame N
@@ -520,7 +520,7 @@ func TestTakeDamaged(t *testing.T) {
 	} {
 		for n := range 3 {
 			if n == 0 && name == "depth of another mode" {
-				continue // the first image sets the mode
+				continue // the first image determines the mode
 			}
 			for _, keep := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s %d keep %v", name, n, keep), func(t *testing.T) {
@@ -533,7 +533,7 @@ func TestTakeDamaged(t *testing.T) {
 	}
 }
 
-// testDamaged plays three loops of a take whose frame n of 3 is damaged.
+// testDamaged plays three passes of a take whose frame n of 3 is damaged.
 func testDamaged(t *testing.T, dir string, n int, keep bool) {
 	cameras, err := Open(dir, Options{})
 	if err != nil {
@@ -572,7 +572,7 @@ func testDamaged(t *testing.T, dir string, n int, keep bool) {
 	}
 }
 
-// TestForeignFiles checks that a take with files of other programs is played.
+// TestForeignFiles checks that a take plays despite files of other programs.
 func TestForeignFiles(t *testing.T) {
 	const bom = "\xef\xbb\xbf"
 	for name, tt := range map[string]struct {

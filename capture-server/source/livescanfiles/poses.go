@@ -24,8 +24,8 @@ type takePose struct {
 }
 
 // Poses reads the poses that LiveScan3D stored with the take in dir. It returns one for each of the
-// take's cameras, which Open returned: from the depth camera's space to studio space. Without stored
-// poses the error wraps [fs.ErrNotExist].
+// take's cameras, which Open returned. Each maps depth camera space to studio space. If there are
+// no stored poses, the error wraps [fs.ErrNotExist].
 func Poses(dir string, cameras []source.Source) ([]camera.Transform, error) {
 	path := filepath.Join(dir, posesFile)
 	text, err := readFile(path)
@@ -44,7 +44,7 @@ func Poses(dir string, cameras []source.Source) ([]camera.Transform, error) {
 	for i, c := range cameras {
 		p, ok := c.(*player)
 		if !ok {
-			return nil, fmt.Errorf("livescan: %s is no camera of a take", c.Name())
+			return nil, fmt.Errorf("livescan: %s is not a camera of a take", c.Name())
 		}
 		pose, err := p.storedPose(stored)
 		if err != nil {
@@ -56,8 +56,8 @@ func Poses(dir string, cameras []source.Source) ([]camera.Transform, error) {
 	return poses, nil
 }
 
-// storedPose finds a camera's pose by its client number or, in a renamed directory, by its serial
-// number.
+// storedPose finds a camera's pose by its client number, or by its serial number if its directory
+// was renamed.
 func (p *player) storedPose(stored []takePose) (camera.Transform, error) {
 	client := clientNumber(p.name)
 	for _, s := range stored {
@@ -69,17 +69,18 @@ func (p *player) storedPose(stored []takePose) (camera.Transform, error) {
 		}
 		return s.pose, nil
 	}
-	return camera.Transform{}, fmt.Errorf("no pose of camera %s", p.name)
+	return camera.Transform{}, fmt.Errorf("no pose for camera %s", p.name)
 }
 
 // maxPoses bounds the entries of a posesFile; a client number is a byte.
 const maxPoses = 256
 
-// parsePoses parses entries of a line "0, serial number, client number" and a row-major 4×4 matrix,
-// on one line or four, from the colour camera's space to studio space in metres.
+// parsePoses parses entries that consist of a line "0, serial number, client number" and a
+// row-major 4×4 matrix on one line or four. The matrix maps colour camera space to studio space, in
+// metres.
 func parsePoses(text []byte) ([]takePose, error) {
 	var poses []takePose
-	var matrix []float64 // of the last of poses; nil before the next entry
+	var matrix []float64 // points to the last of poses; nil before the next entry
 	number := 0
 	for line := range bytes.Lines(trimBOM(text)) {
 		number++
@@ -102,7 +103,7 @@ func parsePoses(text []byte) ([]takePose, error) {
 		for _, f := range fields {
 			v, err := strconv.ParseFloat(f, 64)
 			if err != nil || len(matrix) == 16 {
-				return nil, fmt.Errorf("line %d: want 16 numbers of a matrix", number)
+				return nil, fmt.Errorf("line %d: want the 16 numbers of a matrix", number)
 			}
 			matrix = append(matrix, v)
 		}
@@ -120,7 +121,7 @@ func parsePoses(text []byte) ([]takePose, error) {
 		matrix = nil
 	}
 	if matrix != nil || len(poses) == 0 {
-		return nil, fmt.Errorf("line %d: the file ends before a pose does", number)
+		return nil, fmt.Errorf("line %d: the file ends within a pose", number)
 	}
 	return poses, nil
 }

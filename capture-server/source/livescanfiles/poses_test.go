@@ -12,7 +12,7 @@ import (
 	"holocast/internal/camera"
 )
 
-// Poses of LiveScan3D's server: each matrix on one line (since 2023), or on four.
+// Poses as LiveScan3D's server writes them, with each matrix on one line (since 2023) or on four.
 const (
 	poseOfClient0 = "0\t000841194412\t0\r\n1\t0\t0\t0.5\t0\t-1\t0\t1.25\t0\t0\t-1\t-2\t0\t0\t0\t1\t\r\n"
 	poseOfClient1 = "0\t000775294412\t1\r\n0\t0\t1\t-1.5\r\n0\t1\t0\t0\r\n-1\t0\t0\t0.25\r\n" +
@@ -20,7 +20,8 @@ const (
 	identityOfClient0 = "0\tUnknown\t0\n1 0 0 0 0 1 0 0 0 0 1 0 0 0 0 1\n"
 )
 
-// storedPoses holds poseOfClient0 and poseOfClient1: colour camera to studio, millimetres.
+// storedPoses holds poseOfClient0 and poseOfClient1, which map the colour camera's space to the
+// studio, in millimetres.
 var storedPoses = []camera.Transform{
 	{R: [9]float64{1, 0, 0, 0, -1, 0, 0, 0, -1}, T: [3]float64{500, 1250, -2000}},
 	{R: [9]float64{0, 0, 1, 0, 1, 0, -1, 0, 0}, T: [3]float64{-1500, 0, 250}},
@@ -31,7 +32,7 @@ func TestPoses(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		log  string
-		open string // client to open instead of the take
+		open string // client directory to open instead of the take
 		want []int  // indices of storedPoses
 	}{
 		{"both clients", poseOfClient0 + poseOfClient1, "", []int{0, 1}},
@@ -53,7 +54,7 @@ func TestPoses(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i, n := range tt.want {
-				// A point of the colour camera's space, seen from the depth camera's.
+				// A point in the colour camera's space, as seen from the depth camera.
 				p := [3]float64{100, 200, 1500}
 				depth := cameras[i].Calibration().DepthToColor.Inverse().Apply(p)
 				a, b := got[i].Apply(depth), storedPoses[n].Apply(p)
@@ -93,14 +94,14 @@ func TestPosesRefused(t *testing.T) {
 		t.Errorf("without a file: error %v, want %v", err, fs.ErrNotExist)
 	}
 	for name, tt := range map[string]struct{ log, want string }{
-		"empty":         {"", "the file ends before a pose does"},
-		"cut off":       {poseOfClient0[:40], "the file ends before a pose does"},
-		"header only":   {poseOfClient0 + "0\tx\t1\n", "the file ends before a pose does"},
+		"empty":         {"", "the file ends within a pose"},
+		"cut off":       {poseOfClient0[:40], "the file ends within a pose"},
+		"header only":   {poseOfClient0 + "0\tx\t1\n", "the file ends within a pose"},
 		"no header":     {"1 0 0 0\n", "line 1: want 0, serial number and client number"},
-		"text":          {"0\tx\t0\n1 0 zero\n", "line 2: want 16 numbers of a matrix"},
+		"text":          {"0\tx\t0\n1 0 zero\n", "line 2: want the 16 numbers of a matrix"},
 		"no rotation":   {"0\tx\t0\n" + strings.Repeat("0 ", 16), "line 2: rotation rows 0 and 0"},
 		"not a number":  {"0\tx\t0\n" + strings.Repeat("NaN ", 16), "line 2: transform is not finite"},
-		"a camera less": {poseOfClient0, "no pose of camera client_1"},
+		"a camera less": {poseOfClient0, "no pose for camera client_1"},
 		"uncalibrated":  {identityOfClient0 + poseOfClient1, "camera client_0 was not calibrated"},
 		"too many":      {strings.Repeat(poseOfClient1, 257), "line 1281: want 0"},
 	} {

@@ -65,7 +65,7 @@ func (x *client) run() (err error) {
 	}
 }
 
-// poseTimeout bounds the time from the settings to a client's report of its pose.
+// poseTimeout bounds the time from sending the settings to a client's pose report.
 const poseTimeout = time.Second
 
 func later(a, b time.Time) time.Time {
@@ -83,8 +83,8 @@ func (x *client) send(b []byte) error {
 	return err
 }
 
-// meet determines the client's version. Until then it sends no messages that the versions interpret
-// differently.
+// meet determines the client's version. Until then it sends only messages that all versions
+// interpret alike.
 func (x *client) meet() error {
 	if err := x.send(livescan.AppendProbe(nil)); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (x *client) meet() error {
 	return nil
 }
 
-// waitFor waits for the first byte of a message; false if none arrives within d.
+// waitFor waits for the first byte of a message. It returns false if none arrives within d.
 func (x *client) waitFor(d time.Duration) (bool, error) {
 	if err := x.conn.SetReadDeadline(time.Now().Add(d)); err != nil {
 		return false, err
@@ -142,14 +142,15 @@ func (x *client) next() (livescan.Message, error) {
 
 func (x *client) unplaced() {
 	if x.o.Calibrate {
-		x.log.Warn("LiveScan3D client has no pose: asking it to find a marker, 0 to 5; until then its camera is at " +
-			"the origin")
+		x.log.Warn("LiveScan3D client has no pose: asking it to find a marker (0 to 5); until it does, its camera " +
+			"is at the origin")
 		return
 	}
 	x.log.Warn("LiveScan3D client has no pose: its camera is at the origin")
 }
 
-// frame reads messages up to a frame and delivers it with its request time as capture time.
+// frame reads messages up to and including a frame. It delivers the frame with the time of its
+// request as capture time.
 func (x *client) frame(captured time.Time, device time.Duration) error {
 	for {
 		m, err := x.next()

@@ -1,7 +1,7 @@
-// Package livescantcp is a server for LiveScan3D clients, which run at the cameras, and a source of
-// their clouds.
+// Package livescantcp is a server for LiveScan3D clients, which run at the cameras. It is also the
+// source of their point clouds.
 //
-// It sends a client the settings, asks for a pose if the client reports none, and then requests
+// It sends each client the settings, asks for a pose if the client reports none, and then requests
 // frames one at a time. Clients with a pose send points in studio space. It supports LiveScan3D for
 // the Kinect v2 and for the Azure Kinect.
 package livescantcp
@@ -25,18 +25,18 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// Options configures the server. Zero values take the defaults.
+// Options configures the server. Zero values mean the defaults.
 type Options struct {
 	Cameras int     // maximum concurrent clients; default 1
 	FPS     float64 // maximum frames per second requested from a client; default 30
-	// Min and Max bound the points of clients with a pose, metres; default ±5 m.
+	// Min and Max bound the points of clients with a pose, in metres; the default is ±5 m.
 	Min, Max [3]float32
-	// Calibrate asks clients without a pose to find a LiveScan3D marker, 0 to 5. Its middle becomes
-	// the studio's origin.
+	// Calibrate asks clients without a pose to find a LiveScan3D marker (0 to 5). Its middle
+	// becomes the origin of the studio.
 	Calibrate bool
-	// Probe is the time limit for an Azure Kinect client to identify itself; default 5 s.
+	// Probe is the time that an Azure Kinect client has to identify itself; the default is 5 s.
 	Probe time.Duration
-	// Timeout bounds a client's response time; default 15 s.
+	// Timeout bounds a client's response time; the default is 15 s.
 	Timeout time.Duration
 	Log     *slog.Logger // nil = slog.Default
 }
@@ -68,7 +68,7 @@ type Camera struct {
 	mu    sync.Mutex
 	cloud source.Cloud // newest cloud
 	fresh bool
-	some  chan struct{} // holds an element while cloud is new
+	some  chan struct{} // holds an element while fresh is set
 }
 
 var _ source.Clouds = (*Camera)(nil)
@@ -76,10 +76,11 @@ var _ source.Clouds = (*Camera)(nil)
 // maxCameras bounds Options.Cameras.
 const maxCameras = 64
 
-// firstPoints is the initial maximum of points per cloud. A Kinect v2 has 217,088 depth pixels.
+// firstPoints is the initial maximum number of points per cloud. A Kinect v2 has 217,088 depth
+// pixels.
 const firstPoints = 1 << 18
 
-// Listen accepts clients at a TCP address until all cameras are closed.
+// Listen accepts clients on a TCP address until all cameras are closed.
 func Listen(address string, o Options) ([]*Camera, error) {
 	o.Cameras, o.FPS = cmp.Or(o.Cameras, 1), cmp.Or(o.FPS, 30)
 	o.Probe, o.Timeout = cmp.Or(o.Probe, 5*time.Second), cmp.Or(o.Timeout, 15*time.Second)
@@ -87,7 +88,7 @@ func Listen(address string, o Options) ([]*Camera, error) {
 		o.Min, o.Max = [3]float32{-5, -5, -5}, [3]float32{5, 5, 5}
 	}
 	if o.Cameras < 1 || o.Cameras > maxCameras {
-		return nil, fmt.Errorf("livescan-tcp: %d cameras, want 1 to %d", o.Cameras, maxCameras)
+		return nil, fmt.Errorf("livescan-tcp: cameras is %d, want 1 to %d", o.Cameras, maxCameras)
 	}
 	ln, err := net.Listen("tcp", address)
 	if err != nil {
@@ -112,11 +113,11 @@ func (c *Camera) Name() string { return c.name }
 // FPS implements [source.Clouds]. Clients do not report it.
 func (c *Camera) FPS() float64 { return 0 }
 
-// MaxPoints implements [source.Clouds]. It rises with larger clouds.
+// MaxPoints implements [source.Clouds]. It grows when larger clouds arrive.
 func (c *Camera) MaxPoints() int { return int(c.most.Load()) }
 
-// Next implements [source.Clouds]. It waits for a client and its next cloud. Errors of clients are
-// only logged.
+// Next implements [source.Clouds]. It waits for a client and for its next cloud. Errors of clients
+// are only logged.
 func (c *Camera) Next(ctx context.Context, to *source.Cloud) error {
 	select {
 	case <-c.some:
@@ -130,7 +131,7 @@ func (c *Camera) Next(ctx context.Context, to *source.Cloud) error {
 	return nil
 }
 
-// put makes p the newest cloud and replaces p's slices by unused ones.
+// put makes p the newest cloud and gives p unused slices in return.
 func (c *Camera) put(p *pointcloud.Points, captured time.Time, device time.Duration) {
 	if n := int64(len(p.XYZ) / 3); n > c.most.Load() {
 		c.most.Store(min(livescan.MaxPoints, int64(1)<<bits.Len64(uint64(n-1)))) //nolint:gosec // n is positive
@@ -175,14 +176,14 @@ func (l *listener) accept() {
 			return
 		}
 		if err != nil { // out of file descriptors
-			l.log.Warn("LiveScan3D client not accepted", "err", err)
+			l.log.Warn("could not accept a LiveScan3D client", "err", err)
 			time.Sleep(100 * time.Millisecond)
 			continue
 		}
 		c := l.place(conn)
 		if c == nil {
-			l.log.Warn("LiveScan3D client refused, all cameras are taken; raise --cameras", "client", conn.RemoteAddr(),
-				"cameras", l.o.Cameras)
+			l.log.Warn("refused a LiveScan3D client, as all cameras are taken; raise --cameras", "client",
+				conn.RemoteAddr(), "cameras", l.o.Cameras)
 			_ = conn.Close()
 			continue
 		}
@@ -248,11 +249,11 @@ func (l *listener) serve(c *Camera, conn net.Conn) {
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		log.Info("LiveScan3D client disconnected", "frames", x.frames)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		log.Warn("LiveScan3D client disconnected within a message", "frames", x.frames)
+		log.Warn("LiveScan3D client disconnected in the middle of a message", "frames", x.frames)
 	case errors.As(err, &e) && e.Timeout():
-		log.Warn("LiveScan3D client does not answer, dropping it", "for", l.o.Timeout, "frames", x.frames)
+		log.Warn("dropped a LiveScan3D client that did not answer", "for", l.o.Timeout, "frames", x.frames)
 	case errors.As(err, &protocol):
-		log.Warn("LiveScan3D client violates the protocol, dropping it", "err", err, "frames", x.frames)
+		log.Warn("dropped a LiveScan3D client that violated the protocol", "err", err, "frames", x.frames)
 	default:
 		log.Warn("LiveScan3D client connection failed", "err", err, "frames", x.frames)
 	}

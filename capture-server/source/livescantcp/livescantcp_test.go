@@ -241,8 +241,8 @@ func TestMaxPointsGrows(t *testing.T) {
 	}
 }
 
-// TestPlaces checks that each client gets a camera, one too many is refused, a camera is free after
-// its client disconnects, and a returning client gets the same one.
+// TestPlaces checks that each client gets a camera, a client too many is refused, a camera is free
+// after its client disconnects, and a returning client gets the same camera.
 func TestPlaces(t *testing.T) {
 	p := listen(t, Options{Cameras: 2, FPS: 120})
 	client := func() *livescantest.Client {
@@ -273,8 +273,8 @@ func TestBadClients(t *testing.T) {
 		do     func(net.Conn)
 		log    string
 	}{
-		{"silent from the beginning", true, func(net.Conn) {}, "does not answer"},
-		{"silent after a while", false, func(c net.Conn) { _, _ = c.Write(hello) }, "does not answer"},
+		{"silent from the beginning", true, func(net.Conn) {}, "did not answer"},
+		{"silent after a while", false, func(c net.Conn) { _, _ = c.Write(hello) }, "did not answer"},
 		{
 			"a web browser", false, func(c net.Conn) { _, _ = c.Write([]byte("GET / HTTP/1.1\r\n\r\n")) },
 			"message 71 is unknown",
@@ -286,17 +286,17 @@ func TestBadClients(t *testing.T) {
 			b := livescantest.AppendFrame(hello, counter(1000)(), true)
 			_, _ = c.Write(b[:len(b)-5])
 			_ = c.(*net.TCPConn).CloseWrite()
-		}, "disconnected within a message"},
+		}, "disconnected in the middle of a message"},
 		{"stuck half-way", false, func(c net.Conn) {
 			b := livescantest.AppendFrame(hello, counter(1000)(), false)
 			_, _ = c.Write(b[:len(b)-5])
-		}, "does not answer"},
+		}, "did not answer"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			// Use short time limits only in tests about them: any test may stall for longer.
+			// Use short time limits only in tests about them, since any test may stall for longer.
 			o := Options{FPS: 120, Probe: hang, Timeout: hang}
-			if c.log == "does not answer" {
+			if c.log == "did not answer" {
 				o.Timeout = 200 * time.Millisecond
 			}
 			if c.silent {
@@ -307,7 +307,7 @@ func TestBadClients(t *testing.T) {
 			c.do(conn)
 			p.until(c.log)
 			p.free()
-			// The next client may miss the short time limits, too, and connects again then.
+			// The next client may miss the short time limits, too; it then connects again.
 			ctx, cancel := context.WithCancel(t.Context())
 			var wg sync.WaitGroup
 			wg.Go(func() {
@@ -346,7 +346,7 @@ func TestListenRefuses(t *testing.T) {
 		want    string
 	}{
 		{p.cameras[0].Address().String(), Options{}, "livescan-tcp: listen tcp"},
-		{"127.0.0.1:0", Options{Cameras: 65}, "65 cameras, want 1 to 64"},
+		{"127.0.0.1:0", Options{Cameras: 65}, "cameras is 65, want 1 to 64"},
 	} {
 		if _, err := Listen(c.address, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("error %v, want one with %q", err, c.want)

@@ -19,7 +19,7 @@ type Clock struct {
 	start time.Time
 }
 
-// NewClock returns a clock of fps frames a second, 0.1 to 1000.
+// NewClock returns a clock with a rate of fps frames per second, from 0.1 to 1000.
 func NewClock(fps float64) (*Clock, error) {
 	if !(fps >= 0.1 && fps <= 1000) {
 		return nil, fmt.Errorf("frame rate is %g, want 0.1 to 1000 frames per second", fps)
@@ -27,7 +27,7 @@ func NewClock(fps float64) (*Clock, error) {
 	return &Clock{fps: fps}, nil
 }
 
-// FPS returns the clock's rate, frames per second.
+// FPS returns the clock's rate in frames per second.
 func (c *Clock) FPS() float64 { return c.fps }
 
 // Offset returns the time from frame 0 to frame k.
@@ -35,8 +35,8 @@ func (c *Clock) Offset(k int64) time.Duration {
 	return time.Duration(math.Round(float64(k) * float64(time.Second) / c.fps))
 }
 
-// Camera is one camera's position in a clock's sequence of frames. The zero Camera with a Clock is
-// at frame 0. Wait is called from one goroutine.
+// Camera is one camera's position in a clock's sequence of frames. A Camera with only Clock set is
+// at frame 0. All calls of Wait must come from one goroutine.
 type Camera struct {
 	Clock *Clock
 	// Recorded, if set, overrides the clock's rate with recorded times.
@@ -51,7 +51,7 @@ func (c *Camera) Dropped() int64 { return c.dropped.Load() }
 // Recording holds the capture times of a camera's recorded frames, which play in a loop.
 type Recording struct {
 	Frames []time.Duration // since the clock's start, ascending
-	Period time.Duration   // of the loop; longer than the last of Frames
+	Period time.Duration   // length of the loop; longer than the last of Frames
 }
 
 // Offset returns the time from the clock's start to frame k.
@@ -63,7 +63,7 @@ func (c *Camera) Offset(k int64) time.Duration {
 	return time.Duration(k/n)*c.Recorded.Period + c.Recorded.Frames[k%n]
 }
 
-// newest returns the newest frame that is due at a time since the clock's start.
+// newest returns the newest frame that is due at t, measured from the clock's start.
 func (c *Camera) newest(elapsed time.Duration) int64 {
 	if c.Recorded == nil {
 		k := int64(elapsed.Seconds() * c.Clock.fps)
@@ -81,7 +81,8 @@ func (c *Camera) newest(elapsed time.Duration) int64 {
 }
 
 // Wait blocks until the camera's next frame is due. It returns the frame's number and due time. If
-// the caller is more than a frame late, it returns the newest due frame and drops those before it.
+// the caller is more than a frame late, it returns the newest due frame and drops the frames before
+// it.
 func (c *Camera) Wait(ctx context.Context) (frame int64, due time.Time, err error) {
 	c.Clock.once.Do(func() { c.Clock.start = time.Now() })
 	if err := ctx.Err(); err != nil {
@@ -101,10 +102,10 @@ func (c *Camera) Wait(ctx context.Context) (frame int64, due time.Time, err erro
 	return frame, due, nil
 }
 
-// timerSlack is the maximum lateness of a timer.
+// timerSlack is the maximum delay with which a timer fires.
 const timerSlack = 1200 * time.Microsecond
 
-// until blocks until due, or until sooner is closed. It returns ctx's error as soon as ctx ends.
+// until blocks until due, or until sooner is closed. It returns ctx.Err() as soon as ctx is done.
 func until(ctx context.Context, due time.Time, sooner <-chan struct{}) error {
 	// A Go timer fires up to a millisecond late, which would distort every delay measurement, so
 	// the thread itself sleeps for the last part.

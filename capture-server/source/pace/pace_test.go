@@ -22,7 +22,7 @@ func TestCamerasStayInStep(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(10 * time.Millisecond) // work that takes part of a frame
+			time.Sleep(10 * time.Millisecond) // work that takes a fraction of a frame
 			fb, db, err := b.Wait(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -67,7 +67,7 @@ func TestLateCameraDropsFrames(t *testing.T) {
 	})
 }
 
-// TestOffsetsAreExact checks that device times repeat to the nanosecond in each loop.
+// TestOffsetsAreExact checks that each loop repeats device times to the nanosecond.
 func TestOffsetsAreExact(t *testing.T) {
 	for _, fps := range []float64{5, 10, 25, 50, 100} {
 		clock, err := NewClock(fps)

@@ -17,7 +17,7 @@ type Times struct {
 }
 
 // Schedule returns the times at which the frames of recordings play: in step by their clocks, with
-// one period, without jumps of the clocks and long common pauses. It is for one goroutine that
+// one period, and without jumps of the clocks or long common pauses. It is for one goroutine that
 // plays several recordings; a [Take] does the same without knowing all times in advance.
 func Schedule(recordings []Times, log *slog.Logger) []*Recording {
 	starts := make([]time.Duration, len(recordings))
@@ -65,11 +65,11 @@ func cutPauses(slots []*time.Duration, step time.Duration) {
 }
 
 func warnJump(log *slog.Logger, name string, after, to time.Duration) {
-	log.Warn("the recording's clock jumps; its frames continue at the frame rate", "recording", name, "after", after,
+	log.Warn("the recording's clock jumped; its frames continue at the frame rate", "recording", name, "after", after,
 		"to", to)
 }
 
-// Interval returns the median interval of frames, 0 if there is none.
+// Interval returns the median interval between frames, or 0 if there is none.
 func Interval(frames []time.Duration) time.Duration {
 	if len(frames) < 2 {
 		return 0

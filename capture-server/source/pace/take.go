@@ -14,15 +14,16 @@ import (
 
 const (
 	// sameClock is the maximum time between the starts of recordings that share a clock. Recorders
-	// start a take's cameras one by one.
+	// start the cameras of a take one by one.
 	sameClock = 5 * time.Second
-	// MaxPause is the longest pause that plays; a longer one of all recordings is cut.
+	// MaxPause is the longest pause that is played. If all recordings pause for longer, the pause
+	// is cut.
 	MaxPause = time.Minute
 )
 
-// Offsets returns the time from the start of a take to the start of each recording, by their
-// clocks. Recordings that start within five seconds of each other share a clock; the earliest of
-// each clock starts the take.
+// Offsets returns the time from the start of a take to the start of each recording, by the
+// recordings' clocks. Recordings that start within five seconds of each other share a clock. For
+// each clock, the take starts with the earliest of its recordings.
 func Offsets(starts []time.Duration) []time.Duration {
 	origin := time.Duration(0)
 	offsets := make([]time.Duration, len(starts))
@@ -41,7 +42,8 @@ func Offsets(starts []time.Duration) []time.Duration {
 }
 
 // Take plays recordings in step, by the times of their frames. A take that loops has one period:
-// recordings start again when all have ended. Its clock starts at the first call of [Part.Wait].
+// its recordings start again when all have ended. The clock of the take starts at the first call of
+// [Part.Wait].
 type Take struct {
 	loop bool
 	log  *slog.Logger
@@ -55,7 +57,8 @@ type Take struct {
 	moved   chan struct{} // closed and replaced when start or pass changes
 }
 
-// NewTake returns a take without recordings. log receives jumps of clocks; nil is slog.Default.
+// NewTake returns a take without recordings. It logs clock jumps to log, or to slog.Default() if
+// log is nil.
 func NewTake(loop bool, log *slog.Logger) *Take {
 	if log == nil {
 		log = slog.Default()
@@ -63,9 +66,8 @@ func NewTake(loop bool, log *slog.Logger) *Take {
 	return &Take{loop: loop, log: log, moved: make(chan struct{})}
 }
 
-// Part is one recording of a take. Wait, Again and Leave are called from one goroutine, a different
-// one for each part. A part that does not call them, except while it uses a frame, holds up the
-// others at the end of a pass.
+// Part is one recording of a take. Each part needs its own goroutine to call Wait, Again and Leave.
+// The next pass starts only when every part has called Again or Leave.
 type Part struct {
 	take  *Take
 	name  string        // for the log
@@ -90,8 +92,8 @@ const (
 	left
 )
 
-// Join adds a recording whose frames are recorded from time start at intervals of step. All
-// recordings join before the first Wait.
+// Join adds a recording whose frames were recorded from time start on, at intervals of step. All
+// recordings must join before the first Wait.
 func (t *Take) Join(name string, start, step time.Duration) *Part {
 	p := &Part{take: t, name: name, start: start, step: step, line: timeline.New(start, step)}
 	t.mu.Lock()
@@ -103,13 +105,13 @@ func (t *Take) Join(name string, start, step time.Duration) *Part {
 // Moment is the time at which a frame plays.
 type Moment struct {
 	Due time.Time
-	// Device is the time by the recording's clock, as if it had neither jumped nor ended.
+	// Device is the time by the recording's clock, as if it neither jumped nor ended.
 	Device time.Duration
-	// Late reports that the frame is more than an interval overdue.
+	// Late reports whether the frame is more than an interval overdue.
 	Late bool
 }
 
-// Wait blocks until a frame is due. recorded is its time by the recording's clock.
+// Wait blocks until a frame is due. recorded is the frame's time by the recording's clock.
 func (p *Part) Wait(ctx context.Context, recorded time.Duration) (Moment, error) {
 	t := p.take
 	at, jumped := p.line.Place(recorded)
@@ -154,14 +156,14 @@ func (t *Take) setOut() {
 	}
 	switch n := len(t.parts); {
 	case len(origins) > 1:
-		t.log.Warn("recordings have different clocks; each clock plays from its first frame", "recordings", n,
+		t.log.Warn("recordings have different clocks; playing each clock from its first frame", "recordings", n,
 			"clocks", len(origins))
 	case n > 1:
-		t.log.Info("recordings play in step by their clock", "recordings", n)
+		t.log.Info("playing recordings in step by their clock", "recordings", n)
 	}
 }
 
-// cutPause moves the take forward if all parts wait for a frame after a long pause.
+// cutPause skips a long pause if all parts wait for a frame after it.
 func (t *Take) cutPause() {
 	var next *Part
 	for _, p := range t.parts {
@@ -176,7 +178,7 @@ func (t *Take) cutPause() {
 		return
 	}
 	if pause := time.Until(t.start.Add(next.at)); pause > MaxPause {
-		t.log.Warn("a pause in the recording is cut", "recording", next.name, "pause", pause.Round(time.Millisecond))
+		t.log.Warn("cut a pause in the recording", "recording", next.name, "pause", pause.Round(time.Millisecond))
 		t.move(next.step - pause)
 	}
 }
@@ -188,8 +190,8 @@ func (t *Take) move(by time.Duration) {
 	t.moved = make(chan struct{})
 }
 
-// Again ends the recording's pass. It returns nil at the start of the next pass, io.EOF if the take
-// does not loop.
+// Again ends the recording's pass. It returns nil at the start of the next pass, or io.EOF if the
+// take does not loop.
 func (p *Part) Again(ctx context.Context) error {
 	t := p.take
 	if !t.loop {
@@ -219,7 +221,7 @@ func (p *Part) Again(ctx context.Context) error {
 	return nil
 }
 
-// Leave takes the recording out of the take. The others no longer wait for it.
+// Leave removes the recording from the take, so that the others no longer wait for it.
 func (p *Part) Leave() {
 	t := p.take
 	t.mu.Lock()
@@ -230,7 +232,7 @@ func (p *Part) Leave() {
 	}
 }
 
-// turn starts the next pass if all parts have ended.
+// turn starts the next pass once all parts have ended or left.
 func (t *Take) turn() {
 	end, some := t.begin, false
 	for _, p := range t.parts {
@@ -251,6 +253,6 @@ func (t *Take) turn() {
 			p.state = busy
 		}
 	}
-	// Recordings that read too slowly to keep up are late by now.
+	// Delay the next pass if recordings that read too slowly are late by now.
 	t.move(max(0, time.Since(t.start.Add(t.begin))))
 }

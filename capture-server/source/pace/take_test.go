@@ -26,7 +26,8 @@ type played struct {
 	device time.Duration
 }
 
-// play plays recordings of these times in a number of passes. It returns their frames and the log.
+// play plays recordings with the given frame times for a number of passes. It returns the played
+// frames and the log.
 func play(t *testing.T, loop bool, passes int, recordings ...[]time.Duration) (frames [][]played, log string) {
 	t.Helper()
 	var text bytes.Buffer
@@ -68,7 +69,7 @@ func times(first time.Duration, n int) (list []time.Duration) {
 	return list
 }
 
-// TestTakeInStep plays recordings that start and end at different times of one clock.
+// TestTakeInStep plays recordings that share a clock but start and end at different times.
 func TestTakeInStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all, log := play(t, true, 3, times(50*step, 20), times(54*step+2*ms, 7), times(52*step, 30))
@@ -81,7 +82,7 @@ func TestTakeInStep(t *testing.T) {
 				}
 			}
 		}
-		if !strings.Contains(log, "recordings play in step by their clock") {
+		if !strings.Contains(log, "playing recordings in step by their clock") {
 			t.Errorf("log %s", log)
 		}
 	})
@@ -105,9 +106,9 @@ func TestTakeOfTwoClocks(t *testing.T) {
 	})
 }
 
-// TestTakeClocks checks that jumps of a clock and long pauses cost no frame and little time.
+// TestTakeClocks checks that clock jumps and long pauses cost no frames and little time.
 func TestTakeClocks(t *testing.T) {
-	const jump, cut = "the recording's clock jumps", "a pause in the recording is cut"
+	const jump, cut = "the recording's clock jumped", "cut a pause in the recording"
 	joined := func(a, b []time.Duration) []time.Duration { return append(slices.Clone(a), b...) }
 	for _, tt := range []struct {
 		name     string
@@ -141,7 +142,7 @@ func TestTakeClocks(t *testing.T) {
 	}
 }
 
-// TestTakePauseOfOne checks that a pause plays while another recording does.
+// TestTakePauseOfOne checks that a pause of one recording is not cut while another plays.
 func TestTakePauseOfOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		paused := []time.Duration{0, step, 100 * time.Second}
@@ -152,7 +153,7 @@ func TestTakePauseOfOne(t *testing.T) {
 	})
 }
 
-// TestTakeGoesOn checks that neither a failed recording nor a slow one stops the others.
+// TestTakeGoesOn checks that neither a failed nor a slow recording stops the others.
 func TestTakeGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		take := NewTake(true, nil)

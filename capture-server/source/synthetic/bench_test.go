@@ -8,7 +8,6 @@ import (
 	"holocast/internal/mjpeg"
 )
 
-// BenchmarkRender measures rendering one frame of one camera.
 func BenchmarkRender(b *testing.B) {
 	opts := Options{Cameras: 1, Depth: camera.NFOVUnbinned, Color: camera.Color720P, Frames: 1}
 	cal, err := Calibration(0, opts.Depth, opts.Color)

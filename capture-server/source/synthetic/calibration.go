@@ -10,12 +10,12 @@ import (
 )
 
 // factoryDocument is an invented factory calibration with the structure and magnitudes of an Azure
-// Kinect's. %SERIAL% is replaced.
+// Kinect's. %SERIAL% stands for the serial number.
 //
 //go:embed calibration.json
 var factoryDocument string
 
-// Calibration returns the calibration of a studio's camera by index, for one depth and one colour
+// Calibration returns the calibration of camera index of a studio, for one depth and one colour
 // mode. Its Raw is a complete factory document, so that recordings of the performer open like a
 // real camera's.
 func Calibration(index int, depth camera.DepthMode, color camera.ColorMode) (camera.Calibration, error) {
@@ -23,9 +23,9 @@ func Calibration(index int, depth camera.DepthMode, color camera.ColorMode) (cam
 	return camera.Parse([]byte(doc), depth, color)
 }
 
-// around returns the pose of depth camera i of n, spaced evenly on a circle of radius mm around the
-// performer, height mm above the floor and aimed target mm above it. The first is in front of the
-// performer, the others follow to his left.
+// around returns the pose of depth camera i of n. The cameras are spaced evenly on a circle of the
+// given radius around the performer, height above the floor and aimed at a point target above it,
+// all in mm. The first is in front of the performer, the others follow to his left.
 func around(i, n int, radius, height, target float64) camera.Transform {
 	sin, cos := math.Sincos(2 * math.Pi * float64(i) / float64(n))
 	tilt := math.Atan2(height-target, radius)

@@ -2,8 +2,8 @@ package synthetic
 
 import "math"
 
-// vec is a point or direction in studio space, metres: x right as seen by the first camera, y up, z
-// towards it.
+// vec is a point or direction in studio space, in metres. x points right as seen by the first
+// camera, y up, and z towards that camera.
 type vec [3]float32
 
 func (a vec) add(b vec) vec       { return vec{a[0] + b[0], a[1] + b[1], a[2] + b[2]} }
@@ -87,14 +87,14 @@ func turn(axis int, angle float64, pivot vec) motion {
 	return m
 }
 
-// twist rotates by angle radians about the axis through pivot in the xy plane, at direction radians
-// from x.
+// twist rotates by angle radians about an axis through pivot that lies in the xy plane, at
+// direction radians from x.
 func twist(direction, angle float64, pivot vec) motion {
 	return turn(2, direction, pivot).then(turn(0, angle, pivot)).then(turn(2, -direction, pivot))
 }
 
-// Left (+x) joints in the rest pose: upright, arms hanging 45° out, facing +z. mirror gives the
-// right ones.
+// Joints of the left side (+x) in the rest pose: upright, arms hanging 45° out, facing +z. mirror
+// returns those of the right side.
 var (
 	waistJoint    = vec{0, 1.06, 0}
 	neckJoint     = vec{0, 1.49, -0.01}
@@ -122,7 +122,7 @@ type shape struct {
 	inverse float32 // 1/|axis|²
 }
 
-// ready returns s with the fields derived from a and b set.
+// ready returns s with the fields set that derive from a and b.
 func (s shape) ready() shape {
 	s.axis = s.b.sub(s.a)
 	s.inverse = 1 / max(s.axis.dot(s.axis), 1e-9)
@@ -182,7 +182,7 @@ func body() []shape {
 			return p
 		}
 		upper, fore, hand, thigh, shin, foot := bonesOf[0], bonesOf[1], bonesOf[2], bonesOf[3], bonesOf[4], bonesOf[5]
-		arm := func(t float32) vec { // along the arm from the shoulder, metres
+		arm := func(t float32) vec { // distance along the arm from the shoulder, metres
 			const diagonal = 0.70711
 			return vec{shoulderJoint[0] + diagonal*t, shoulderJoint[1] - diagonal*t, -0.012}
 		}
@@ -212,8 +212,8 @@ func body() []shape {
 	return shapes
 }
 
-// pose returns the motion of every bone at phase 0 to 1 of the loop. The performer steps from foot
-// to foot, turns a little, waves with his right arm and swings the left.
+// pose returns the motion of every bone at a phase of the loop from 0 to 1. The performer steps
+// from foot to foot, turns a little, waves with his right arm and swings the left.
 func pose(phase float64) [bones]motion {
 	wave := func(times, shift float64) float64 { return math.Sin(2 * math.Pi * (times*phase + shift)) }
 	var m [bones]motion
@@ -279,7 +279,7 @@ func pose(phase float64) [bones]motion {
 type figure struct {
 	motions [bones]motion
 	rest    []shape
-	posed   []shape // cones in the studio; ellipsoids are evaluated in the rest pose
+	posed   []shape // cones in studio space; ellipsoids are evaluated in the rest pose
 }
 
 func newFigure(rest []shape, phase float64) *figure {
@@ -311,7 +311,7 @@ func (f *figure) bounds() (low, high vec) {
 	return low, high
 }
 
-// distance returns the distance from p, in the studio, to solid i.
+// distance returns the distance from p, in studio space, to solid i.
 func (f *figure) distance(i int, p vec) float32 {
 	if r := &f.rest[i]; r.radii[0] > 0 {
 		q := f.motions[r.bone].undo(p)
@@ -324,7 +324,7 @@ func (f *figure) distance(i int, p vec) float32 {
 	return f.posed[i].distance(p)
 }
 
-// hairBlend marks the hair among the ellipsoids of body.
+// hairBlend identifies the hair among the ellipsoids of body.
 const hairBlend = 0.01
 
 // union returns the distance from p to the blended union of the listed solids.
@@ -342,7 +342,8 @@ func (f *figure) union(solids []int, p vec) float32 {
 	return d
 }
 
-// near appends to found the listed solids within reach of p, and returns the smallest distance.
+// near appends to found those of the listed solids that are within reach of p. It returns the
+// smallest distance.
 func (f *figure) near(solids, found []int, p vec, reach float32) (float32, []int) {
 	least := float32(math.Inf(1))
 	for _, i := range solids {

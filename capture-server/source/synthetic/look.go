@@ -48,10 +48,10 @@ func hash(x, y, z uint32) float32 {
 	return float32(h>>8) / (1 << 24)
 }
 
-// surface returns the performer's colour at p, in the rest pose.
+// surface returns the performer's colour at p, a point in the rest pose.
 func surface(p vec) rgb {
 	x, y, z := abs(p[0]), p[1], p[2]
-	// Along the arm from the shoulder, and off its axis.
+	// Distances along the arm from the shoulder, and from the arm's axis.
 	along := (x - shoulderJoint[0] + shoulderJoint[1] - y) * 0.70711
 	across := (x - shoulderJoint[0] - shoulderJoint[1] + y) * 0.70711
 	switch {
@@ -145,14 +145,14 @@ func face(p vec) rgb {
 			c = c.scale(0.35) // nostrils
 		}
 	}
-	// Stubble, and shadow below the chin.
+	// Stubble, and a shadow below the chin.
 	beard := step(1.625, 1.59, y) * step(-0.01, 0.04, z)
 	return blend(c, c.scale(0.72), 0.5*beard)
 }
 
-// light returns the brightness of a white surface with the given normal, lit by a key light from
-// the upper left front, a cool fill light from the right, a rim light from behind and a sky that
-// darkens towards the floor.
+// light returns the brightness of a white surface with the given normal. The light consists of a
+// key light from the upper left front, a cool fill light from the right, a rim light from behind
+// and a sky that darkens towards the floor.
 func light(normal, at vec) rgb {
 	key := max(0, normal.dot(vec{0.45, 0.66, 0.60}))
 	fill := max(0, normal.dot(vec{-0.78, 0.25, 0.57}))
@@ -166,7 +166,7 @@ func light(normal, at vec) rgb {
 	}
 }
 
-// stageRadius is the radius of the round floor, metres.
+// stageRadius is the radius of the round floor in metres.
 const stageRadius = 1.5
 
 // floorColor returns the floor's colour at (x, z).

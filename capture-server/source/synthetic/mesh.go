@@ -1,10 +1,10 @@
 package synthetic
 
-// cell is the mesh's resolution, metres: about four pixels of a 720p image at the cameras'
+// cell is the mesh's resolution in metres: about four pixels of a 720p image at the cameras'
 // distance.
 const cell = 0.012
 
-// The volume in which a performer moves, metres, and its division into blocks of samples.
+// The volume in which a performer moves, in metres, and its division into blocks of samples.
 const (
 	blockSide = 8
 	blocksX   = 18
@@ -64,7 +64,8 @@ func blockOrigin(b int) (x, y, z int) {
 }
 
 // Distances from the middle of a block to its corner, and the maximum distance at which a solid
-// affects the surface in the block: blends enlarge solids, and an ellipsoid's distance is inexact.
+// affects the surface in the block, since blends enlarge solids and an ellipsoid's distance is
+// inexact.
 const (
 	halfBlock = blockSide * cell * 0.87
 	halfPart  = halfBlock / 2
@@ -76,7 +77,7 @@ const (
 	pairBand = band + 1.2*cell
 )
 
-// fill computes distances where the surface may be; elsewhere only their sign matters.
+// fill computes exact distances where the surface may be; elsewhere only their sign matters.
 func (m *mesher) fill(f *figure) {
 	m.active = m.active[:0]
 	all := make([]int, len(f.rest))
@@ -206,7 +207,7 @@ func (m *mesher) blockQuads(b int) {
 					if out == (m.values[i+stride[axis]] >= 0) {
 						continue
 					}
-					// The four cells around the edge.
+					// The four cells that share the edge.
 					s, t := stride[(axis+1)%3], stride[(axis+2)%3]
 					q := [4]int32{m.index[i-s-t], m.index[i-t], m.index[i], m.index[i-s]}
 					if out {

@@ -5,7 +5,7 @@
 //
 // The loop is rendered on all processors when the studio opens, as rendering during playback would
 // slow the pipeline under test. Playback costs only memory, about 0.9 MB per frame and camera.
-// Equal options give equal bytes.
+// Equal options yield identical bytes.
 package synthetic
 
 import (
@@ -24,26 +24,27 @@ import (
 	"holocast/internal/mjpeg"
 )
 
-// Options configures the studio. The zero value is one camera, NFOV unbinned and 720p, at 30 frames
-// per second.
+// Options configures the studio. The zero value means one camera in NFOV unbinned and 720p modes at
+// 30 frames per second.
 type Options struct {
-	Cameras int              // 1 to 8, evenly around the performer; 0 is 1
+	Cameras int              // 1 to 8, evenly around the performer; 0 means 1
 	Depth   camera.DepthMode // "" is NFOVUnbinned
 	Color   camera.ColorMode // "" is Color720P
 	FPS     float64          // 0 is 30
-	Frames  int              // length of the loop, 1 to 900; 0 is 3 seconds
+	Frames  int              // length of the loop, 1 to 900; 0 means 3 seconds
 	Seed    uint64           // seed of sensor noise
 	Room    bool             // a room with walls instead of a round stage with a curtain
 
-	// Progress, if set, is called after each frame rendered, by one goroutine at a time.
+	// Progress, if set, is called after each rendered frame, by one goroutine at a time.
 	Progress func(done, total int)
 }
 
 // Studio is an open studio.
 type Studio struct {
 	Cameras []source.Source
-	// Poses are the depth cameras' poses in studio space, millimetres, by camera name. y is up, the
-	// origin is on the floor below the performer, z points towards the first camera.
+	// Poses are the depth cameras' poses in studio space, in millimetres, by camera name. The
+	// origin is on the floor below the performer, y points up, and z points towards the first
+	// camera.
 	Poses map[string]camera.Transform
 }
 
@@ -59,7 +60,7 @@ const (
 	target   = 740
 )
 
-// Open renders a studio's loop. It returns ctx's error if ctx ends first.
+// Open renders a studio's loop. It returns ctx.Err() if ctx is done first.
 func Open(ctx context.Context, opts Options) (*Studio, error) {
 	opts.Cameras = cmp.Or(opts.Cameras, 1)
 	opts.Depth = cmp.Or(opts.Depth, camera.NFOVUnbinned)
@@ -72,9 +73,9 @@ func Open(ctx context.Context, opts Options) (*Studio, error) {
 	opts.Frames = cmp.Or(opts.Frames, min(maxFrames, int(loopSeconds*opts.FPS+0.5)))
 	switch {
 	case opts.Cameras < 1 || opts.Cameras > maxCameras:
-		return nil, fmt.Errorf("synthetic: %d cameras, want 1 to %d", opts.Cameras, maxCameras)
+		return nil, fmt.Errorf("synthetic: cameras is %d, want 1 to %d", opts.Cameras, maxCameras)
 	case opts.Frames < 1 || opts.Frames > maxFrames:
-		return nil, fmt.Errorf("synthetic: loop of %d frames, want 1 to %d", opts.Frames, maxFrames)
+		return nil, fmt.Errorf("synthetic: loop has %d frames, want 1 to %d", opts.Frames, maxFrames)
 	}
 
 	studio := &Studio{Poses: make(map[string]camera.Transform)}
@@ -105,7 +106,7 @@ type sensor struct {
 	name   string
 	cal    camera.Calibration
 	pose   camera.Transform
-	views  [2]*view // depth and colour, nil once the loop is rendered
+	views  [2]*view // background views of depth and colour; nil once the loop is rendered
 	frames []frame
 	pace   pace.Camera
 }
@@ -193,12 +194,12 @@ func (s *sensor) draw(k int, c *canvas, m *mesher, encoder *mjpeg.Encoder, rng *
 	if err != nil {
 		return err
 	}
-	f.color = append(f.color, jpeg...) // exact size: encoding needs a far larger buffer
+	f.color = append(f.color, jpeg...) // copy at the exact size, since encoding needs a far larger buffer
 	s.frames[k] = f
 	return nil
 }
 
-// Name implements source.Source: "synthetic-0" is the first camera.
+// Name implements source.Source. The first camera is called "synthetic-0".
 func (s *sensor) Name() string { return s.name }
 
 // Calibration returns the invented factory calibration for the modes.

@@ -65,8 +65,8 @@ func TestFramesMatchCalibration(t *testing.T) {
 	}
 }
 
-// TestPoseAndDepthAgree checks that all points, placed by the poses, are within arm's reach of the
-// studio's axis and above the floor.
+// TestPoseAndDepthAgree checks that the poses place all points within arm's reach of the studio's
+// axis and above the floor.
 func TestPoseAndDepthAgree(t *testing.T) {
 	opts := small()
 	opts.Cameras = 3
@@ -82,7 +82,7 @@ func TestPoseAndDepthAgree(t *testing.T) {
 		f := next(t, s)
 		cal := s.Calibration()
 		rays := cal.Depth.RayTable()
-		var points, person, mixed int // mixed: at rims, between front and back
+		var points, person, mixed int // readings at rims mix the distances of front and back
 		top := math.Inf(-1)
 		for i, z := range f.Depth {
 			if z == 0 {
@@ -156,7 +156,7 @@ func TestDepthNoise(t *testing.T) {
 	a := next(t, open(t, opts).Cameras[0])
 	opts.Seed = 1
 	b := next(t, open(t, opts).Cameras[0])
-	// The wall behind the performer, about 4.7 m away: sigma about 10 mm.
+	// The wall behind the performer is about 4.7 m away; sigma is about 10 mm there.
 	var sum, n float64
 	for i := range a.Depth {
 		if a.Depth[i] > 4500 && b.Depth[i] > 4500 {
@@ -176,7 +176,7 @@ func TestDepthNoise(t *testing.T) {
 func TestSameSeedSameBytes(t *testing.T) {
 	opts := small()
 	opts.Seed = 7
-	// Compare the rendered loops; which frame Next returns depends on the time.
+	// Compare the rendered loops, since the frame that Next returns depends on the time.
 	a, b := open(t, opts).Cameras[0].(*sensor), open(t, opts).Cameras[0].(*sensor)
 	for k := range a.frames {
 		if !slices.Equal(a.frames[k].depth, b.frames[k].depth) || !bytes.Equal(a.frames[k].color, b.frames[k].color) {
@@ -230,8 +230,8 @@ func TestOpenRefuses(t *testing.T) {
 		opts Options
 		want string
 	}{
-		{"cameras", Options{Cameras: 9}, "9 cameras, want 1 to 8"},
-		{"frames", Options{Frames: 1000}, "loop of 1000 frames, want 1 to 900"},
+		{"cameras", Options{Cameras: 9}, "cameras is 9, want 1 to 8"},
+		{"frames", Options{Frames: 1000}, "loop has 1000 frames, want 1 to 900"},
 		{"rate", Options{FPS: -1}, "frame rate is -1"},
 		{"depth mode", Options{Depth: "NFOV"}, `"NFOV"`},
 		{"no colour", Options{Color: "OFF"}, `colour mode "OFF"`},
@@ -245,7 +245,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestMeshIsClosed checks that two quads share every edge, in opposite directions.
+// TestMeshIsClosed checks that exactly two quads share every edge, in opposite directions.
 func TestMeshIsClosed(t *testing.T) {
 	m := newMesher()
 	for _, phase := range []float64{0, 0.37, 0.8} {

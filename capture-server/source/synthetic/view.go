@@ -13,7 +13,7 @@ import (
 type view struct {
 	in     camera.Intrinsics
 	toLens camera.Transform // from studio space, mm
-	depth  []float32        // of the background, metres; 0 is nothing
+	depth  []float32        // of the background, metres; 0 = no background
 	facing []float32        // of the background: cosine of incidence
 	color  []byte           // background R G B; nil for a depth camera's view
 	floor  []floorPixel
@@ -34,7 +34,7 @@ type canvas struct {
 }
 
 type screenVertex struct {
-	u, v, z float32 // pixels, metres; z is 0 if the lens does not see the vertex
+	u, v, z float32 // x and y in pixels, z in metres; z is 0 if the lens does not see the vertex
 	facing  float32
 	light   rgb
 }
@@ -65,8 +65,8 @@ func newView(in camera.Intrinsics, rays camera.RayTable, pose camera.Transform, 
 	return v
 }
 
-// cast returns the distance of the background along dir from eye, the cosine of incidence and its
-// colour. dir has length 1 along the lens's axis, so the distance is a depth.
+// cast returns the distance to the background from eye along dir, the cosine of incidence and the
+// background's colour. dir has length 1 along the lens's axis, so the distance is a depth.
 func cast(eye, dir vec, room bool) (t, cos float32, c rgb) {
 	const (
 		side   = 2.6 // half a room's width
@@ -193,7 +193,8 @@ func (v *view) shade(c *canvas, m *mesher) {
 			d := 1 + dx*dx + dz*dz
 			lit *= 1 - 0.62/(d*d)
 		}
-		// The key light comes from the front left; the trunk's shadow is behind.
+		// The key light comes from the front left, so the trunk's shadow falls behind the
+		// performer.
 		dx, dz := (p.x-body[0]+0.16)/0.36, (p.z-body[2]+0.22)/0.36
 		d := 1 + dx*dx + dz*dz
 		lit *= 1 - 0.42/(d*d)
@@ -247,7 +248,7 @@ func (v *view) triangle(c *canvas, m *mesher, ia, ib, ic int32) {
 	}
 }
 
-// sense converts exact depth to a time-of-flight camera's readings, millimetres.
+// sense converts exact depth to a time-of-flight camera's readings in millimetres.
 //
 // Noise grows with the square of the distance and with the angle of incidence: about 0.7 mm at 1 m
 // and 2 mm at 2 m for a perpendicular surface, as measured for NFOV by Tölgyessy et al. (Sensors

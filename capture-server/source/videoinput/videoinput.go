@@ -1,5 +1,5 @@
-// Package videoinput plays 360° video: files at their own rate, and live cameras, encoders and
-// streams. It reopens a live input that ends, fails or stops delivering pictures.
+// Package videoinput plays 360° video from files, at their own rate, and from live cameras,
+// encoders and streams. It reopens a live input that ends, fails or stops delivering frames.
 package videoinput
 
 import (
@@ -36,7 +36,7 @@ type Player struct {
 	silence, firstBackoff time.Duration
 }
 
-// Frame is a picture with its capture time, local clock.
+// Frame is a video frame with its capture time by the local clock.
 type Frame struct {
 	*equirect.Frame
 	Captured time.Time
@@ -55,8 +55,8 @@ const (
 )
 
 const (
-	silence      = 10 * time.Second // time without a picture before a live input is reopened
-	httpSilence  = time.Minute      // the same over HTTP: FFmpeg itself waits for a playlist's next segment
+	silence      = 10 * time.Second // time without a frame before a live input is reopened
+	httpSilence  = time.Minute      // the same over HTTP, since FFmpeg itself waits for a playlist's next segment
 	firstBackoff = 500 * time.Millisecond
 	maxBackoff   = 10 * time.Second
 )
@@ -83,17 +83,18 @@ func Open(ctx context.Context, input string, opts Options) (*Player, error) {
 	return s, nil
 }
 
-// Frames delivers the pictures when they are due, and is closed at the end. Return every frame with
+// Frames delivers the frames when they are due. It is closed at the end. Return every frame with
 // Release.
 func (s *Player) Frames() <-chan *Frame { return s.frames }
 
 // Release returns a frame's memory.
 func (s *Player) Release(f *Frame) { s.free <- f.Frame }
 
-// Packets delivers the sound, and is closed at the end.
+// Packets delivers the sound. It is closed at the end.
 func (s *Player) Packets() <-chan Packet { return s.packets }
 
-// Run plays the input until ctx or a file ends (nil), or a file cannot be decoded.
+// Run plays the input. It returns nil if ctx is done or a file ends, and an error if a file cannot
+// be decoded.
 func (s *Player) Run(ctx context.Context) error {
 	defer close(s.frames)
 	defer close(s.packets)
@@ -102,14 +103,14 @@ func (s *Player) Run(ctx context.Context) error {
 		n, err := s.play(ctx)
 		if ctx.Err() != nil || !s.Endless() {
 			if ctx.Err() == nil && err == nil && n == 0 {
-				err = fmt.Errorf("%s: no pictures", s.Input)
+				err = fmt.Errorf("%s: no frames", s.Input)
 			}
 			return err
 		}
 		if n > 0 {
 			backoff = s.firstBackoff
 		}
-		s.opts.Log.Warn("input stopped, reopening it", "input", s.Input.String(), "frames", n, "in", backoff, "err",
+		s.opts.Log.Warn("input stopped; reopening it", "input", s.Input.String(), "frames", n, "in", backoff, "err",
 			cmp.Or(err, errEnded))
 		select {
 		case <-time.After(backoff):
@@ -122,10 +123,10 @@ func (s *Player) Run(ctx context.Context) error {
 
 var (
 	errEnded  = errors.New("the sender ended the stream")
-	errSilent = errors.New("no picture within the time limit")
+	errSilent = errors.New("no frame within the time limit")
 )
 
-// play plays the input once, or a looping file forever. It returns the number of pictures.
+// play plays the input once, or a looping file forever. It returns the number of frames.
 func (s *Player) play(ctx context.Context) (n int64, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -162,26 +163,26 @@ func (s *Player) play(ctx context.Context) (n int64, err error) {
 	}
 }
 
-// lap plays a file from its start to its end. FFmpeg's own loop (-stream_loop) repeats after the
-// sound's length, which may be shorter than the pictures'.
+// lap plays a file from its start to its end. It replaces FFmpeg's own loop (-stream_loop), which
+// repeats after the length of the sound, even if that is shorter than the video.
 type lap struct {
 	*Player
 	line  *timeline
 	loop  bool
-	first int64 // number of the first picture since the start of the first lap
+	first int64 // number of its first frame, counted from the start of the first lap
 	r     *equirect.Reader
-	next  *equirect.Reader // of the next lap, if already started
+	next  *equirect.Reader // decoder of the next lap, if already started
 	heard time.Duration    // length of the sound
 }
 
 const (
-	// prefetch is the time before a lap's end at which the next one's decoder starts.
+	// prefetch is how long before a lap's end the next lap's decoder starts.
 	prefetch = 2 * time.Second
-	// soundExcess is the excess of sound over pictures that does not delay the next lap.
+	// soundExcess is how much longer than the video the sound may be without delaying the next lap.
 	soundExcess = 100 * time.Millisecond
 )
 
-// following returns the lap that follows l; played is the number of pictures of l.
+// following returns the lap that follows l; played is the number of frames of l.
 func (l *lap) following(ctx context.Context, played int64) (lap, error) {
 	audible := l.first + int64((l.heard-soundExcess).Seconds()*float64(l.FPSNum)/float64(l.FPSDen))
 	next := lap{Player: l.Player, line: l.line, loop: l.loop, first: max(l.first+played, audible), r: l.next}
@@ -193,7 +194,7 @@ func (l *lap) following(ctx context.Context, played int64) (lap, error) {
 	return next, err
 }
 
-// play plays the lap and returns the number of pictures.
+// play plays the lap and returns the number of frames.
 func (l *lap) play(ctx context.Context, watchdog *time.Timer) (n int64, err error) {
 	audible, cancel := context.WithCancel(ctx)
 	var sound sync.WaitGroup
@@ -302,10 +303,11 @@ func samplesTime(n int64, f loc.AudioFormat) time.Duration {
 	return time.Duration(n * int64(time.Second) / int64(f.SampleRate))
 }
 
-// timeline converts media times to capture times. A file's first picture is captured when it is
-// decoded. Live pictures arrive some time after capture; the smallest delay seen applies to all.
+// timeline converts media times to capture times. A file's first frame counts as captured when it
+// is decoded. Live frames arrive some time after capture; timeline assumes the smallest delay seen
+// for all of them.
 //
-// Pictures of a live playlist arrive in bursts and are paced like a file's, until they are late.
+// Frames of a live playlist arrive in bursts. They are paced like a file's unless they are late.
 type timeline struct {
 	live    bool
 	endless bool
@@ -316,14 +318,14 @@ type timeline struct {
 }
 
 const (
-	// maxLag is the lateness at which a live picture restarts the timeline.
+	// maxLag is the lag at which a live frame restarts the timeline.
 	maxLag = time.Second
-	// slew is the reciprocal of the share of its lag that each live picture corrects, to follow a
+	// slew is the reciprocal of the fraction of its lag that each live frame corrects, to follow a
 	// camera's clock that differs from this machine's.
 	slew = 500
 )
 
-// frame returns the capture time of a picture that was decoded now.
+// frame returns the capture time of a frame that has just been decoded.
 func (l *timeline) frame(media time.Duration, now time.Time) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -341,7 +343,7 @@ func (l *timeline) frame(media time.Duration, now time.Time) time.Time {
 	return l.anchor.Add(media)
 }
 
-// sound returns the capture time of a sample. It waits for the first picture.
+// sound returns the capture time of a sample. It waits for the first frame.
 func (l *timeline) sound(ctx context.Context, media time.Duration) (time.Time, error) {
 	select {
 	case <-l.known:

@@ -58,7 +58,8 @@ func film(t *testing.T, name string, seconds int, args ...string) string {
 	return path
 }
 
-// play runs the source until its end or some number of pictures, and returns all capture times.
+// play runs the source until it ends or has delivered a number of frames. It returns all capture
+// times.
 func play(t *testing.T, s *Player, pictures int) (frames, packets []time.Time, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -111,7 +112,8 @@ func TestFileEnds(t *testing.T) {
 	}
 }
 
-// TestLoopRepeatsTheFilm checks that all pictures repeat with shorter and longer sound.
+// TestLoopRepeatsTheFilm checks that all frames repeat, with sound shorter or longer than the
+// video.
 func TestLoopRepeatsTheFilm(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -177,7 +179,7 @@ func TestFileLoops(t *testing.T) {
 	}
 }
 
-// server serves a stream to each connection, then stays silent or closes it.
+// server serves a stream to each connection, then stays silent or closes the connection.
 func server(t *testing.T, stream []byte, silent bool) (url string) {
 	t.Helper()
 	return serve(t, func(int) []byte { return stream }, silent)
@@ -221,7 +223,7 @@ func TestLiveInputReopens(t *testing.T) {
 		says   string
 	}{
 		{"it ends", false, "the sender ended the stream"},
-		{"it falls silent", true, "no picture within the time limit"},
+		{"it falls silent", true, "no frame within the time limit"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var log testlog.Buffer
@@ -238,14 +240,15 @@ func TestLiveInputReopens(t *testing.T) {
 			if !errors.Is(err, context.Canceled) || len(frames) < 150 {
 				t.Errorf("%d pictures, %v", len(frames), err)
 			}
-			if !log.Has("input stopped, reopening it") || !log.Has(tt.says) {
+			if !log.Has("input stopped; reopening it") || !log.Has(tt.says) {
 				t.Errorf("the log is %s", log.String())
 			}
 		})
 	}
 }
 
-// TestLiveInputChanges checks that an encoder may return with another size, other colours and without sound.
+// TestLiveInputChanges checks that an encoder may return with another size and other colours, and
+// without sound.
 func TestLiveInputChanges(t *testing.T) {
 	read := func(path string) []byte {
 		b, err := os.ReadFile(path)
@@ -331,7 +334,7 @@ func TestPlaylistPauses(t *testing.T) {
 	if frames, _, err := play(t, s, 80); !errors.Is(err, context.Canceled) || len(frames) < 80 {
 		t.Errorf("%d pictures, %v", len(frames), err)
 	}
-	if !log.Has("input stopped, reopening it") {
+	if !log.Has("input stopped; reopening it") {
 		t.Errorf("the log is %s", log.String())
 	}
 }

@@ -26,7 +26,7 @@
 #include <stdint.h>
 
 // Returned by hc_abi_version. Changes with every change to a function or struct.
-#define HC_ABI_VERSION 5
+#define HC_ABI_VERSION 6
 
 // Results. Negative values are errors; hc_error returns the message.
 #define HC_OK 0
@@ -496,7 +496,7 @@ void hc_close(HcClient *client);
 int32_t hc_poll(HcClient *client, HcState *state);
 
 // Returns the client's latest error message, or "". With a null client: that of the calling
-// thread's last failed hc_open or hc_decode.
+// thread's last failed hc_open, hc_decode or hc_pair.
 int32_t hc_error(HcClient *client, char *buffer, size_t capacity, size_t *needed);
 
 // Returns the relay's session names, sorted, each NUL-terminated. HcState.sessions has their
@@ -574,6 +574,11 @@ int32_t hc_decode(const uint8_t *const *objects,
                   uint32_t *words,
                   size_t capacity,
                   HcFrame *frame);
+
+// Returns the address behind a pairing link, `http://host:port/pair/code#key`, as `holocast pair`
+// prints it: moqt://host:port/session?token=…#hash, for hc_open up to its #. Waits up to three
+// seconds for the relay: call it on a separate thread.
+int32_t hc_pair(const char *link, char *buffer, size_t capacity, size_t *needed);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -166,6 +166,21 @@ namespace Holocast.Verify
             yield return null;
         }
 
+        // The answer is part of the end-to-end tests.
+        [UnityTest]
+        public IEnumerator PairingCodeAsksTheRelay()
+        {
+            ARMarkerManager manager = Pair();
+            manager.Report(new[] { Marker(6, "http://127.0.0.1:9/pair/ABCD2345#AAECAwQFBgcICQoLDA0ODw",
+                Time.realtimeSinceStartup) }, None);
+            StringAssert.Contains("Asking the relay", session.Message);
+            Assert.AreEqual(0, Joined().Length);
+            hologram.GetComponent<HolocastBrowser>().JoinText("moqt://127.0.0.1:9/other");
+            session.Disconnect();
+            Assert.AreEqual("", session.Message);
+            yield return null;
+        }
+
         [UnityTest]
         public IEnumerator SceneGetsTheManagersItLacks()
         {
@@ -182,6 +197,25 @@ namespace Holocast.Verify
             Assert.IsTrue(origins[0].GetComponent<ARAnchorManager>() != null
                 && origins[0].GetComponent<ARMarkerManager>() != null, "managers");
             Assert.IsFalse(Loop.Log.Any(l => l.Contains("XR Origin")), string.Join("; ", Loop.Log));
+        }
+
+        [UnityTest]
+        public IEnumerator PassthroughClearsTheCamera()
+        {
+            eyes.clearFlags = CameraClearFlags.Skybox;
+            eyes.backgroundColor = Color.white;
+            var passthrough = eyes.gameObject.AddComponent<HolocastPassthrough>();
+            yield return null;
+            var manager = eyes.GetComponent<ARCameraManager>();
+            Assert.IsTrue(manager != null && manager.enabled, "AR Foundation's camera");
+            Assert.AreEqual(1, Object.FindObjectsByType<ARSession>(FindObjectsSortMode.None).Length);
+            Assert.AreEqual(CameraClearFlags.SolidColor, eyes.clearFlags);
+            Assert.AreEqual(0f, eyes.backgroundColor.a);
+            passthrough.enabled = false;
+            yield return null;
+            Assert.IsFalse(manager.enabled);
+            Assert.AreEqual(CameraClearFlags.Skybox, eyes.clearFlags);
+            Assert.AreEqual(Color.white, eyes.backgroundColor);
         }
 
         [UnityTest]

@@ -30,6 +30,7 @@ namespace Holocast.Verify
             ("GOAWAY", Goaway),
             ("pause and seek", Recording),
             ("session list", Browsing),
+            ("pairing code", Pairing),
             ("hand placement", Hands),
             ("headset menu", Menu),
             ("MRTK3 manipulation", Manipulation),
@@ -314,6 +315,29 @@ namespace Holocast.Verify
             Check.That(browser.Addresses[0].Url == Url(port, "two"), "stored: " + browser.Addresses[0].Url);
             Check.That(PlayerPrefs.GetString("Holocast.Addresses", "") == Url(port, "two"),
                 "the address was not stored");
+        }
+
+        static void Pairing(Lab lab)
+        {
+            int port = Lab.FreePort();
+            // holocast pair replaces 127.0.0.1 with this machine's address.
+            lab.Relay(port, "--listen", ":" + port, "--http", ":" + port, "--insecure");
+            Publisher(lab, port, "paired");
+            Running pair = lab.Start("holocast", "pair", Url(port, "paired"));
+            string link = null;
+            var stage = new Stage("", "", s => s.Hologram.AddComponent<HolocastBrowser>());
+            stage.Until("the pairing link", () =>
+                (link = pair.Text.Split().FirstOrDefault(HolocastAddress.IsPairingLink)) != null);
+            HolocastBrowser browser = stage.Hologram.GetComponent<HolocastBrowser>();
+            Check.That(browser.JoinText(link.Split('#')[0] + "#AAECAwQFBgcICQoLDA0ODw"), "another key is no link");
+            stage.Until("the message for another key", () => browser.Message.Contains("does not fit its code"));
+            stage.Until("the message in the HUD", () => stage.Hud.Text.Contains("does not fit its code"));
+            Check.That(browser.JoinText(link), "not a pairing link: " + link);
+            stage.UntilShown("frames of the paired session", 3);
+            Check.That(browser.Addresses[0].Session == "paired" && browser.Addresses[0].CertificateHash.Length == 64,
+                "stored: " + browser.Addresses[0]);
+            Check.That(!stage.Session.Message.Contains("fit its code"), "the message is still shown");
+            Check.That(!browser.JoinText("relay.example:4443"), "an address without a session is joined");
         }
 
         static void Hands(Lab lab)

@@ -25,6 +25,7 @@ namespace Holocast.Verify
         readonly HashSet<string> reviewed = new HashSet<string>();
         readonly HashSet<string> reviewedUsed = new HashSet<string>();
         readonly SortedSet<string> missing = new SortedSet<string>(StringComparer.Ordinal);
+        readonly SortedSet<string> ofUnity = new SortedSet<string>(StringComparer.Ordinal);
         readonly SortedSet<string> found = new SortedSet<string>(StringComparer.Ordinal);
 
         public Api(Folders folders)
@@ -47,7 +48,7 @@ namespace Holocast.Verify
                     reviewed.Add(entry);
                 }
             }
-            foreach (string variant in new[] { "linux", "editor", "uwp-mrtk3-openxr", "android" })
+            foreach (string variant in new[] { "linux", "editor", "uwp-mrtk3-openxr", "android-arfoundation" })
             {
                 foreach (string assembly in Own)
                 {
@@ -69,6 +70,49 @@ namespace Holocast.Verify
             }
             Console.WriteLine(found.Count + " members of Unity match unity-types, " + reviewedUsed.Count
                 + " are reviewed");
+            Compare();
+        }
+
+        // Compares the used members of Unity itself with Unity's sources of each fetched version.
+        void Compare()
+        {
+            string sources = Path.Combine(folders.Tools, "reference");
+            if (!Directory.Exists(sources))
+            {
+                Console.WriteLine("not compared with Unity's C# reference: it is absent (see README.md)");
+                return;
+            }
+            string[] types = ofUnity.Select(u => u.Split("::")[0].Split('$')[0]).Select(t =>
+                t.Substring(t.LastIndexOf('.') + 1)).Distinct().ToArray();
+            foreach (string version in Directory.GetDirectories(sources).OrderBy(v => v, StringComparer.Ordinal))
+            {
+                string unity = "Unity " + Path.GetFileName(version);
+                var reference = new Reference(version, types);
+                var wrong = new List<string>();
+                int obsolete = 0;
+                foreach (string used in ofUnity)
+                {
+                    if (!reference.Find(used, out string told))
+                    {
+                        wrong.Add(used + " does not exist");
+                    }
+                    else if (told != null && told.StartsWith(Reference.Error))
+                    {
+                        wrong.Add(used + " is obsolete: " + told.Substring(Reference.Error.Length));
+                    }
+                    else if (told != null)
+                    {
+                        obsolete++;
+                        Console.WriteLine("warning: " + unity + ": " + used + " is obsolete: " + told);
+                    }
+                }
+                if (wrong.Count > 0)
+                {
+                    throw new Failure(unity + ":\n" + string.Join("\n", wrong));
+                }
+                Console.WriteLine(unity + " has all " + ofUnity.Count + " types and members, " + obsolete
+                    + " of them obsolete");
+            }
         }
 
         sealed class DeclaredType
@@ -236,12 +280,20 @@ namespace Holocast.Verify
                         ? name
                         : name + "(" + string.Join(", ", m.DecodeMethodSignature(names, null).ParameterTypes) + ")";
                     Look(type, member, path);
+                    if (IsUnity(names.Assembly(m.Parent)))
+                    {
+                        ofUnity.Add(type + "::" + member);
+                    }
                 }
                 foreach (TypeReferenceHandle h in r.TypeReferences)
                 {
                     if (IsForeign(names.Assembly(h)))
                     {
                         LookType(names.Of(h));
+                    }
+                    if (IsUnity(names.Assembly(h)))
+                    {
+                        ofUnity.Add(names.Of(h));
                     }
                 }
             }
@@ -252,6 +304,11 @@ namespace Holocast.Verify
             return assembly != null && !assembly.StartsWith("System") && !assembly.StartsWith("Holocast")
                 && assembly != "netstandard" && assembly != "mscorlib" && assembly != "nunit.framework"
                 && assembly != "Newtonsoft.Json";
+        }
+
+        static bool IsUnity(string assembly)
+        {
+            return assembly == "UnityEngine" || assembly == "UnityEditor";
         }
 
         void LookType(string type)
@@ -317,6 +374,10 @@ namespace Holocast.Verify
                             .Where(f => !f.GetDefaultValue().IsNil))
                         {
                             string name = r.GetString(f.Name);
+                            if (IsUnity(Path.GetFileNameWithoutExtension(stub)))
+                            {
+                                ofUnity.Add(type + "::" + name);
+                            }
                             Constant c = r.GetConstant(f.GetDefaultValue());
                             long value = Convert.ToInt64(r.GetBlobReader(c.Value).ReadConstant(c.TypeCode));
                             if (declared != null && declared.Values.TryGetValue(name, out long real) && real == value)

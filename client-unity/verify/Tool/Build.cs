@@ -90,13 +90,16 @@ namespace Holocast.Verify
                 // components run on Linux.
                 foreach (string versions in platform == "uwp"
                     ? new[] { "", "HOLOCAST_MRTK3", "HOLOCAST_OPENXR", "HOLOCAST_MRTK3 HOLOCAST_OPENXR" }
+                    : platform == "android" ? new[] { "", "HOLOCAST_ARFOUNDATION" }
                     : new[] { platform == "linux" ? "HOLOCAST_MRTK3 HOLOCAST_OPENXR" : "" })
                 {
                     string variant = versions.Length == 0 || platform == "linux" ? platform : platform + "-"
                         + versions.Replace("HOLOCAST_", "").Replace(' ', '-').ToLowerInvariant();
+                    // Microsoft's plugin brings AR Foundation.
+                    string present = versions.Replace("HOLOCAST_OPENXR", "HOLOCAST_OPENXR HOLOCAST_ARFOUNDATION");
                     CompileAll(variant, asmdefs.Where(a => a.IsFor(platform)),
-                        Common.Concat(defines).Concat(versions.Split(' ', StringSplitOptions.RemoveEmptyEntries))
-                        .ToArray(), versions);
+                        Common.Concat(defines).Concat(present.Split(' ', StringSplitOptions.RemoveEmptyEntries))
+                        .ToArray(), present);
                 }
             }
             // Tests and the verification program run on the Linux build.
@@ -189,7 +192,11 @@ namespace Holocast.Verify
             {
                 return versions.Contains("MRTK3");
             }
-            if (assembly.StartsWith("Unity.XR.") || assembly.StartsWith("Microsoft."))
+            if (assembly.StartsWith("Unity.XR."))
+            {
+                return versions.Contains("ARFOUNDATION");
+            }
+            if (assembly.StartsWith("Microsoft."))
             {
                 return versions.Contains("OPENXR");
             }

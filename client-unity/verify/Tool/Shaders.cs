@@ -24,9 +24,14 @@ namespace Holocast.Verify
             output = Path.Combine(folders.Output, "shaders");
         }
 
+        // URP, next to its core, if they have been fetched.
+        string Universal => Path.Combine(folders.Tools, "urp/Packages/com.unity.render-pipelines.universal");
+
         public void Run()
         {
             Directory.CreateDirectory(output);
+            Console.WriteLine(Directory.Exists(Universal) ? "URP " + Version() + "'s shader library"
+                : "no URP: its passes are compiled with a stand-in for its shader library (see README.md)");
             foreach (string path in Directory.GetFiles(Path.Combine(folders.Package, "Shaders"), "*.shader",
                 SearchOption.AllDirectories).OrderBy(p => p, StringComparer.Ordinal))
             {
@@ -34,48 +39,83 @@ namespace Holocast.Verify
             }
         }
 
+        string Version()
+        {
+            string package = File.ReadAllText(Path.Combine(Universal, "package.json"));
+            return Regex.Match(package, "\"version\": *\"([^\"]+)").Groups[1].Value;
+        }
+
         void Shader(string path)
         {
             string name = Path.GetFileNameWithoutExtension(path);
-            string text = File.ReadAllText(path);
-            MatchCollection programs = Regex.Matches(text, @"(?:CGPROGRAM|HLSLPROGRAM)\n(.*?)END(?:CG|HLSL)",
-                RegexOptions.Singleline);
-            if (programs.Count != 1)
+            string[] subShaders = Regex.Split(File.ReadAllText(path), @"^    SubShader\n", RegexOptions.Multiline);
+            int urp = 0, builtIn = 0;
+            foreach (string subShader in subShaders.Skip(1))
             {
-                throw new Failure(name + " has " + programs.Count + " programs; this check knows of one");
-            }
-            // What loses an eye on devices: among others, code for only one of Unity's stereo modes.
-            foreach (string bad in new[] { "#pragma geometry", "multi_compile_fog", "STEREO_INSTANCING_ON" })
-            {
-                if (text.Contains(bad))
+                bool universal = subShader.Contains("\"RenderPipeline\" = \"UniversalPipeline\"");
+                if (universal && !subShader.Contains("PackageRequirements { \"com.unity.render-pipelines.universal\""))
                 {
-                    throw new Failure(name + " has " + bad);
+                    throw new Failure(name + ": its SubShader for URP breaks projects without URP");
+                }
+                if (subShader.Contains("\"RenderType\" = \"Background\"")
+                    && !subShader.Contains("\"Queue\" = \"Transparent-499\""))
+                {
+                    throw new Failure(name + " is drawn before the skybox, which covers it");
+                }
+                if (!subShader.Contains("ZWrite On"))
+                {
+                    throw new Failure(name + " has no ZWrite On");
+                }
+                string shared = Regex.Match(subShader, @"HLSLINCLUDE\n(.*?)ENDHLSL",
+                    RegexOptions.Singleline).Groups[1].Value;
+                var modes = new List<string>();
+                foreach (string pass in Regex.Split(subShader, @"^        Pass\n", RegexOptions.Multiline).Skip(1))
+                {
+                    string program = Regex.Match(pass, @"(?:CG|HLSL)PROGRAM\n(.*?)END(?:CG|HLSL)",
+                        RegexOptions.Singleline).Groups[1].Value;
+                    string mode = Regex.Match(pass, "\"LightMode\" = \"(\\w+)\"").Groups[1].Value;
+                    modes.Add(mode);
+                    Pass(universal ? name + ".URP." + mode : name, shared + program, universal);
+                }
+                urp += universal ? modes.Count : 0;
+                builtIn += universal ? 0 : modes.Count;
+                string wanted = !universal ? "" : subShader.Contains("\"Queue\" = \"Geometry\"")
+                    ? "UniversalForwardOnly DepthOnly DepthNormalsOnly ShadowCaster" : "UniversalForwardOnly";
+                if (string.Join(" ", modes) != wanted)
+                {
+                    throw new Failure(name + " has the passes " + string.Join(" ", modes) + " instead of " + wanted);
                 }
             }
-            foreach (string wanted in new[]
+            if (urp == 0 || builtIn != 1)
             {
-                "UNITY_VERTEX_INPUT_INSTANCE_ID", "UNITY_VERTEX_OUTPUT_STEREO", "UNITY_SETUP_INSTANCE_ID(",
-                    "UNITY_INITIALIZE_VERTEX_OUTPUT_STEREO(",
-                "UNITY_SETUP_STEREO_EYE_INDEX_POST_VERTEX(", "ZWrite On",
-            })
-            {
-                if (!text.Contains(wanted))
-                {
-                    throw new Failure(name + " has no " + wanted);
-                }
+                throw new Failure(name + " has " + urp + " passes for URP and " + builtIn
+                    + " for the built-in pipeline");
             }
-            string program = programs[0].Groups[1].Value;
-            string flat = Path.Combine(output, name + ".hlsl");
-            var source = new StringBuilder();
+        }
+
+        void Pass(string name, string program, bool universal)
+        {
             var axes = new List<string[]> { new[] { "", "STEREO_INSTANCING_ON", "STEREO_MULTIVIEW_ON" },
                 new[] { "", "UNITY_COLORSPACE_GAMMA" } };
+            bool real = universal && Directory.Exists(Universal);
+            string flat = Path.Combine(real ? Path.Combine(folders.Tools, "urp") : output, name + ".hlsl");
+            var source = new StringBuilder();
             string vertex = "", fragment = "";
             foreach (string line in program.Split('\n'))
             {
                 string[] words = line.Split(new[] { ' ', '\t' }, StringSplitOptions.RemoveEmptyEntries);
                 if (words.Length == 0 || words[0] != "#pragma")
                 {
-                    Flatten(line, source);
+                    if (real && line.Contains("#include \"Packages/com.unity."))
+                    {
+                        // URP's own warnings: macro redefinition, loss of precision.
+                        source.Append("#pragma warning(disable : 1519 3205)\n").Append(line.Trim())
+                            .Append("\n#pragma warning(default : 1519 3205)\n");
+                    }
+                    else
+                    {
+                        Flatten(line, source);
+                    }
                     continue;
                 }
                 switch (words[1])
@@ -94,15 +134,46 @@ namespace Holocast.Verify
                 }
             }
             File.WriteAllText(flat, source.ToString());
-
+            string own = program + string.Concat(Regex.Matches(program, @"Packages/dev\.holocast\.client/[^""]+")
+                .Select(m => File.ReadAllText(Path.Combine(folders.Client, m.Value))));
+            // What loses an eye on devices: among others, code for only one of Unity's stereo modes.
+            foreach (string bad in new[] { "#pragma geometry", "multi_compile_fog", "STEREO_INSTANCING_ON" })
+            {
+                if (own.Contains(bad))
+                {
+                    throw new Failure(name + " has " + bad);
+                }
+            }
+            foreach (string wanted in new[]
+            {
+                "UNITY_VERTEX_INPUT_INSTANCE_ID", "UNITY_VERTEX_OUTPUT_STEREO", "UNITY_SETUP_INSTANCE_ID(",
+                    "UNITY_INITIALIZE_VERTEX_OUTPUT_STEREO(",
+                "UNITY_SETUP_STEREO_EYE_INDEX_POST_VERTEX(",
+            })
+            {
+                if (!own.Contains(wanted))
+                {
+                    throw new Failure(name + " has no " + wanted);
+                }
+            }
             var compilations = new List<string[]>();
             foreach (string[] variant in Product(axes))
             {
-                string[] defines = variant.Where(v => v.Length > 0)
-                    .Concat(new[] { "SHADER_API_D3D11=1", "UNITY_REVERSED_Z=1", "SHADER_TARGET=45" })
-                    .Select(d => d.Contains("=") ? d : d + "=1").ToArray();
-                compilations.Add(new[] { flat, vertex, "vs_5_0" }.Concat(defines).ToArray());
-                compilations.Add(new[] { flat, fragment, "ps_5_0" }.Concat(defines).ToArray());
+                // Multiview is Vulkan's, but Unity compiles for it with Microsoft's compiler, too.
+                string api = real && variant.Contains("STEREO_MULTIVIEW_ON") ? "VULKAN" : "D3D11";
+                IEnumerable<string> defines = variant.Where(v => v.Length > 0)
+                    .Concat(new[] { "SHADER_API_" + api, "UNITY_REVERSED_Z", "SHADER_TARGET=45" });
+                if (real)
+                {
+                    defines = defines.Concat(new[] { "", "2", "3", "4", "3x3", "4x4" }
+                        .Select(n => "half" + n + "=min16float" + n));
+                }
+                foreach ((string entry, string profile, string stage) in new[] {
+                    (vertex, "vs_5_0", "VERTEX"), (fragment, "ps_5_0", "FRAGMENT") })
+                {
+                    compilations.Add(new[] { flat, entry, profile }.Concat(defines.Append("SHADER_STAGE_" + stage)
+                        .Select(d => d.Contains("=") ? d : d + "=1")).ToArray());
+                }
             }
             var told = new List<string>();
             for (int from = 0; from < compilations.Count;)
@@ -126,6 +197,10 @@ namespace Holocast.Verify
             int most = told.Select(t => int.Parse(Regex.Match(t, @"(\d+) instructions").Groups[1].Value)).Max();
             Console.WriteLine(name + ": Microsoft's compiler accepts all " + compilations.Count / 2
                 + " variants, at most " + most + " instructions");
+            if (universal)
+            {
+                return;
+            }
 
             // SPIR-V of the variants drawn in the picture tests.
             foreach (string stage in new[] { "vert", "frag" })
@@ -164,13 +239,13 @@ namespace Holocast.Verify
                 return;
             }
             string path = m.Groups[1].Value;
-            string file = path.StartsWith("Packages/") ? Path.Combine(folders.Client, path)
-                : Path.Combine(folders.Verify, "shaders/include", path);
+            bool own = path.StartsWith("Packages/dev.holocast.client/");
+            string file = Path.Combine(own ? folders.Client : Path.Combine(folders.Verify, "shaders/include"), path);
             if (!File.Exists(file))
             {
                 throw new Failure("included file " + path + " does not exist");
             }
-            if (path.StartsWith("Packages/")
+            if (own && !path.EndsWith("Pass.hlsl")
                 && Regex.IsMatch(File.ReadAllText(file), @"^[^/]*\b(?:UNITY_|unity_)", RegexOptions.Multiline))
             {
                 throw new Failure(path + " depends on Unity");

@@ -27,6 +27,9 @@ typedef HRESULT(WINAPI *Compile)(const void *source, SIZE_T size, const char *na
 	const char *entry, const char *profile, UINT flags, UINT effect, Blob **code, Blob **messages);
 typedef HRESULT(WINAPI *Disassemble)(const void *code, SIZE_T size, UINT flags, const char *comments, Blob **text);
 
+// D3D_COMPILE_STANDARD_FILE_INCLUDE: includes are relative to the including file or to FILE.
+#define STANDARD_INCLUDE ((void *)1)
+
 enum { STRICT_SYNTAX = 1 << 11, WARNINGS_ARE_ERRORS = 1 << 18, OPTIMIZE_MOST = 1 << 15, MOST_MACROS = 32 };
 
 static char *read_file(const char *path, SIZE_T *size) {
@@ -59,7 +62,7 @@ static int compile(Compile compile, Disassemble disassemble, int n, char **args)
 		return 1;
 	}
 	Blob *code = NULL, *messages = NULL, *text = NULL;
-	HRESULT result = compile(source, size, args[0], macros, NULL, args[1], args[2],
+	HRESULT result = compile(source, size, args[0], macros, STANDARD_INCLUDE, args[1], args[2],
 		STRICT_SYNTAX | WARNINGS_ARE_ERRORS | OPTIMIZE_MOST, 0, &code, &messages);
 	free(source);
 	if (messages) fprintf(stderr, "%s", (char *)messages->table->data(messages));

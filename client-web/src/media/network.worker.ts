@@ -1,4 +1,4 @@
-/** The network worker: runs a session and its media off the page's thread. */
+/** The network worker runs a session and its media off the page's thread. */
 import type { FromNetwork, Start, ToNetwork } from "./messages.ts";
 import { Points } from "./points/medium.ts";
 import type { Host } from "./session/medium.ts";

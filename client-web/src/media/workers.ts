@@ -29,7 +29,7 @@ export class Workers {
     this.#network.postMessage(start, ports);
   }
 
-  /** Started on demand: sessions without video do not need it. */
+  /** Started on demand, as sessions without video do not need it. */
   #openVideo(port: MessagePort): void {
     const video = new Worker(new URL("./tiles/decode.worker.ts", import.meta.url), { type: "module" });
     video.onmessage = (e: MessageEvent<FromVideo>) => this.#deliver(() => this.#fromVideo(e.data));

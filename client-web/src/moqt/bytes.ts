@@ -3,7 +3,7 @@ import { violation } from "./codes.ts";
 const text = new TextEncoder();
 const lenient = new TextDecoder();
 
-/** Thrown when the buffer ends inside a field; on a stream, wait for more bytes. */
+/** Thrown when the buffer ends inside a field. On a stream, wait for more bytes. */
 export class ShortError extends Error {
   constructor() {
     super("ends inside a field");

@@ -72,13 +72,13 @@ export const StreamCode = {
   MALFORMED_TRACK: 0x12,
 } as const;
 
-/** Looks up a code's name. Unknown codes are valid: later drafts may add some (§14). */
+/** Looks up a code's name. Unknown codes are valid, since later drafts may add some (§14). */
 export function codeName(registry: Readonly<Record<string, number>>, code: number): string {
   for (const name in registry) if (registry[name] === code) return name;
   return `code 0x${code.toString(16)}`;
 }
 
-/** The session ended: closed by either side, or its connection failed. */
+/** The session ended because either side closed it or its connection failed. */
 export class SessionError extends Error {
   constructor(
     readonly code: number,
@@ -108,7 +108,7 @@ export function violation(message: string): WireError {
 }
 
 /**
- * The publisher broke the rules for a track (§2.4.2): the subscription ends, the session continues.
+ * The publisher broke the rules for a track (§2.4.2). The subscription ends; the session continues.
  */
 export class MalformedTrackError extends Error {
   constructor(message: string) {

@@ -1,4 +1,4 @@
-/** Connects to a relay: certificates, connection errors, retries. */
+/** Connects to a relay and handles certificates, connection errors and retries. */
 import { Session, type ConnectOptions } from "./session.ts";
 
 export type ConnectFailure =
@@ -28,7 +28,7 @@ async function askHash(relay: URL): Promise<{ answered: boolean; hash: Uint8Arra
   const http = new URL("/certificate.sha256", relay);
   http.protocol = "http:";
   const loopback = ["localhost", "127.0.0.1", "[::1]"].includes(relay.hostname);
-  // Mixed content: an https page may fetch over http from loopback only.
+  // Because of mixed-content rules, an https page may fetch over http only from loopback.
   if (globalThis.location?.protocol === "https:" && !loopback) return { answered: false, hash: undefined };
   try {
     const r = await fetch(http, { cache: "no-store", signal: AbortSignal.timeout(3000) });
@@ -41,8 +41,8 @@ async function askHash(relay: URL): Promise<{ answered: boolean; hash: Uint8Arra
 }
 
 /**
- * Opens a session. `pinned` is a certificate hash from the link, in hex; no other certificate is
- * trusted then. Otherwise a page served over plain HTTP trusts the hash that the relay reports (a
+ * Opens a session. `pinned` is a certificate hash from the link, in hex; if set, no other certificate
+ * is trusted. Otherwise a page served over plain HTTP trusts the hash that the relay reports (a
  * development certificate), and all pages trust certificates issued by an authority the browser
  * knows.
  */
@@ -68,7 +68,7 @@ export async function connect(url: string, pinned: string | undefined, o: Connec
     return await Session.connect(relay.href, trusted ? { ...o, certificateHashes: [trusted] } : o);
   } catch (e) {
     if (hash && !pin) {
-      // Try an authority-issued certificate: WebTransport does not combine these with hashes.
+      // Try an authority-issued certificate without the hash, as WebTransport does not combine the two.
       try {
         return await Session.connect(relay.href, o);
       } catch {
@@ -91,7 +91,7 @@ export async function connect(url: string, pinned: string | undefined, o: Connec
 
 const FIRST_RETRY = 200;
 const LAST_RETRY = 5000;
-/** Time that the old session stays open after a migration, while the new one starts to receive; ms. */
+/** Time, in ms, that the old session stays open after a migration while the new one starts to receive. */
 const OVERLAP = 1000;
 
 export interface KeepOptions extends ConnectOptions {

@@ -24,7 +24,7 @@ export type StreamHeader =
 export interface SubgroupHeader {
   readonly alias: bigint;
   readonly group: bigint;
-  /** undefined: equal to the first object's ID. */
+  /** undefined if it equals the first object's ID. */
   readonly subgroup: bigint | undefined;
   /** undefined: the track's default priority. */
   readonly priority: number | undefined;

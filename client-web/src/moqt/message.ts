@@ -1,11 +1,11 @@
 /**
- * Control messages of draft-ietf-moq-transport-18 and -19 §10. Encodes the ones a viewer sends and
- * parses the ones it may receive.
+ * Control messages of draft-ietf-moq-transport-18 and -19 §10. Encodes the messages that a viewer
+ * sends and parses the messages that it may receive.
  */
 import { Reader, ShortError, Writer } from "./bytes.ts";
 import { violation, WireError, SessionCode } from "./codes.ts";
 
-/** Protocol draft. Selects between the drafts' differences, here and in the session. */
+/** Protocol draft. This file and the session depend on it where drafts differ. */
 export type Version = 18 | 19;
 
 /** Supported drafts, preferred first. */
@@ -16,12 +16,12 @@ export function protocolOf(v: Version): string {
   return `moqt-${v}`;
 }
 
-/** Draft of an ALPN identifier; undefined if unsupported. */
+/** Returns the draft of an ALPN identifier; undefined if unsupported. */
 export function versionOf(protocol: string): Version | undefined {
   return versions.find((v) => protocolOf(v) === protocol);
 }
 
-/** A track namespace: 0 to 32 non-empty fields (§2.4.1). */
+/** A track namespace, which has 0 to 32 non-empty fields (§2.4.1). */
 export type Namespace = readonly string[];
 
 /** A full track name. */
@@ -58,7 +58,7 @@ export const MessageType = {
   SETUP: 0x2f00,
 } as const;
 
-/** Request types a peer may open, which this library refuses with NOT_SUPPORTED. */
+/** Request types that a peer may open and this library refuses with NOT_SUPPORTED. */
 const peerRequests = new Set<number>([0x3, 0x6, 0xd, 0x16, 0x1d, 0x50, 0x51]);
 
 const MAX_NAMESPACE_FIELDS = 32;
@@ -85,8 +85,8 @@ const param = {
 } as const;
 
 /**
- * Subscription filters (§5.1.2): "none" delivers all objects from now on, the others start after
- * the largest object or at the next group.
+ * Subscription filters (§5.1.2). "none" delivers all objects from now on; the others start after the
+ * largest object or at the next group.
  */
 export type Filter = "none" | "nextGroup" | "largestObject";
 
@@ -94,11 +94,11 @@ export interface SubscribeOptions {
   readonly filter?: Filter;
   /** First group to deliver (AbsoluteStart); replaces the filter. */
   readonly start?: bigint;
-  /** 0 is the most important, 255 the least; default 128 (§7). */
+  /** From 0, the most important, to 255; 128 by default (§7). */
   readonly priority?: number;
   /** Milliseconds after which the publisher may drop an undelivered subgroup. */
   readonly subgroupDeliveryTimeout?: number;
-  /** Rendezvous timeout: maximum wait of the relay for a publisher, ms. */
+  /** Rendezvous timeout: how long the relay waits for a publisher, ms. */
   readonly rendezvousTimeout?: number;
   readonly groupOrder?: "ascending" | "descending";
 }
@@ -131,7 +131,7 @@ export type Message =
 export interface Properties {
   /** Default publisher priority of a track (§12.4). */
   priority?: number;
-  /** Properties not defined by MOQT, by type: numbers for even types, bytes for odd ones. */
+  /** Properties not defined by MOQT, by type. Even types have numbers, odd types have bytes. */
   other?: Map<number, bigint | Uint8Array>;
 }
 
@@ -408,13 +408,13 @@ const IMMUTABLE = 0x0b;
 const PUBLISHER_PRIORITY = 0x0e;
 const GROUP_ORDER = 0x22;
 const DYNAMIC_GROUPS = 0x30;
-/** Properties of higher types are ignored. */
+/** Highest property type that is read; higher ones are ignored. */
 const MAX_TYPE = BigInt(Number.MAX_SAFE_INTEGER);
 /** An unknown mandatory track property (§2.5.1) makes the subscription unusable. */
 export class UnknownMandatoryError extends Error {}
 
 /**
- * Reads key-value pairs (§1.4.3) to the end of r, including those nested in Immutable Properties
+ * Reads key-value pairs (§1.4.3) to the end of r, including pairs nested in Immutable Properties
  * (§12.7).
  */
 export function readProperties(r: Reader, ofTrack: boolean, into: Properties = {}, nested = false): Properties {

@@ -45,12 +45,12 @@ export const PROTOCOLS: readonly string[] = versions.map(protocolOf);
 
 const SETUP_TIMEOUT = 10_000;
 const REQUEST_TIMEOUT = 10_000;
-/** Maximum wait of a subgroup for the SUBSCRIBE_OK that defines its track alias, ms. */
+/** How long a subgroup waits for the SUBSCRIBE_OK that defines its track alias, ms. */
 const ALIAS_TIMEOUT = 2_000;
 const MAX_EARLY = 256;
 const MAX_NAMESPACES = 4096;
 /**
- * Length of the receive queue for datagrams. A frame may arrive as hundreds at once; browsers
+ * Length of the receive queue for datagrams. A frame may arrive as a burst of hundreds; browsers
  * default to one.
  */
 const DATAGRAM_QUEUE = 2048;
@@ -69,7 +69,7 @@ export interface ReceivedObject {
 
 /** Receives the objects of a track. */
 export interface TrackSink {
-  /** Maximum payload, bytes; a longer object ends its stream. */
+  /** Maximum payload size in bytes. A longer object ends its stream. */
   readonly maxObject: number;
   /**
    * Called with an object's header before its payload is allocated; return false to cancel the
@@ -92,7 +92,7 @@ export interface TrackSink {
  * length.
  */
 class Collector implements ObjectSink {
-  /** Set when the sink refuses an object: the code to cancel the stream with. */
+  /** The code with which to cancel the stream, set when the sink refuses an object. */
   refused: number | undefined;
   #header: ObjectHeader | undefined;
   #buf = new Uint8Array(0);
@@ -150,8 +150,8 @@ class Collector implements ObjectSink {
 }
 
 /**
- * The error that cancels or resets a stream with a code. Browsers disagree on the constructor's
- * signature.
+ * Returns the error that cancels or resets a stream with a code. Browsers disagree on the
+ * constructor's signature.
  */
 function streamError(code: number): Error {
   const init = { source: "stream", streamErrorCode: code } as WebTransportErrorOptions;
@@ -163,7 +163,7 @@ function streamError(code: number): Error {
   }
 }
 
-/** The code with which the peer reset a stream. */
+/** Returns the code with which the peer reset a stream. */
 function resetCode(e: unknown): number | undefined {
   const code = (e as { streamErrorCode?: unknown } | undefined)?.streamErrorCode;
   return typeof code === "number" ? code : undefined;
@@ -249,7 +249,7 @@ export class Subscription {
   alias: bigint | undefined;
   largest: Location | undefined;
   properties: Properties = {};
-  /** Updates the publisher has not answered yet. */
+  /** Number of updates that the publisher has not answered yet. */
   #unanswered = 0;
   /** Resolves with the reason once the subscription ends. */
   readonly done: Promise<Error>;
@@ -270,8 +270,8 @@ export class Subscription {
 
   /**
    * Moves the start of the subscription to `group` (§10.9), which may be before or after the
-   * current start. Groups before it are no longer sent unless in transit. No effect once the peer
-   * has refused an update.
+   * current start. Groups before it are no longer sent, but may be in transit. No effect once the
+   * peer has refused an update.
    */
   startAt(group: bigint): void {
     this.update({ start: group });
@@ -281,7 +281,7 @@ export class Subscription {
   update(u: SubscriptionUpdate): void {
     if (this.ended || this.session.refusesChanges) return;
     this.#unanswered++;
-    // An error shows when the stream is read.
+    // Reading the stream reports the error.
     this.request.send(encodeUpdate(this.session.takeId(), u)).catch(() => {});
   }
 
@@ -352,13 +352,13 @@ export interface SessionCounters {
 }
 
 export interface ConnectOptions {
-  /** SHA-256 hashes of certificates to trust in addition to those of known authorities. */
+  /** SHA-256 hashes of certificates to trust in addition to certificates from known authorities. */
   readonly certificateHashes?: readonly Uint8Array<ArrayBuffer>[];
   /** Implementation name sent in SETUP. */
   readonly implementation?: string;
   /** Token that authorizes the session. */
   readonly token?: string;
-  /** Subset of PROTOCOLS to offer; default all. */
+  /** Subset of PROTOCOLS to offer; all by default. */
   readonly protocols?: readonly string[];
 }
 
@@ -374,9 +374,9 @@ export class Session {
   readonly goaway: Promise<string>;
   /** Implementation name the peer sent in SETUP. */
   implementation = "";
-  /** Time from the first SUBSCRIBE to its answer, ms: an upper bound of the round-trip time. */
+  /** Time in ms from the first SUBSCRIBE to its answer, an upper bound on the round-trip time. */
   requestTime = Infinity;
-  /** True once the peer refused to change a subscription, by an error or by ending it (§10.9). */
+  /** True once the peer refused to change a subscription, with an error or by ending it (§10.9). */
   refusesChanges = false;
 
   readonly #subscriptions = new Map<bigint, Subscription>();
@@ -602,7 +602,7 @@ export class Session {
   }
 
   async #readControl(reader: ReadableStreamDefaultReader<Uint8Array>, first: Uint8Array): Promise<void> {
-    // The stream header consumed the first message's type: restore it.
+    // The stream header consumed the first message's type, so restore it.
     let buf = new Uint8Array(first.length + 2);
     buf.set([0xaf, 0x00]); // SETUP's type 0x2f00 as a varint
     buf.set(first, 2);
@@ -641,8 +641,8 @@ export class Session {
         buf = joined;
       }
     } catch (e) {
-      // A relay that shuts down may end its streams before the session, whose error is more
-      // specific: wait for that.
+      // A relay that shuts down may end its streams before the session. Wait for the session's error,
+      // which is more specific.
       if (e instanceof WireError) setTimeout(() => this.#fail(e), 100);
     }
   }
@@ -718,7 +718,7 @@ export class Session {
     return true;
   }
 
-  /** Looks up a subscription by alias; waits if its SUBSCRIBE_OK may still be in transit. */
+  /** Looks up a subscription by alias. Waits if its SUBSCRIBE_OK may still be in transit. */
   #byAlias(alias: bigint): Promise<Subscription | undefined> | Subscription | undefined {
     const sub = this.#subscriptions.get(alias);
     if (sub || this.#tracks.size === 0) return sub;
@@ -762,8 +762,8 @@ export class Session {
   }
 
   /**
-   * Settles with p, or rejects when the session ends. Leaves no handler on `closed`, so that many
-   * requests do not pile up there.
+   * Settles with p, or rejects when the session ends. Leaves no handler on `closed`, where the handlers
+   * of many requests would pile up.
    */
   #orClosed<T>(p: Promise<T>): Promise<T> {
     if (this.#over) return Promise.reject(this.#over);
@@ -798,8 +798,8 @@ export class Session {
   }
 
   /**
-   * Subscribes to a track. With `join`, also fetches the newest group (§10.12.2) in the same
-   * flight: a late joiner receives its first object within one round trip.
+   * Subscribes to a track. With `join`, also fetches the newest group (§10.12.2) without waiting for
+   * the answer, so a late joiner receives its first object within one round trip.
    */
   async subscribe(
     track: TrackName,
@@ -842,7 +842,7 @@ export class Session {
     this.#early.delete(sub.alias);
     for (const settle of waiting ?? []) settle(sub);
     void this.#follow(sub);
-    // The relay may refuse to join a subscription it has not answered yet: try again.
+    // The relay may refuse to join a subscription that it has not answered yet, so try again.
     if (sub.largest !== undefined)
       void joined?.then((done) => (done || sub.ended ? undefined : this.#join(sub, o.priority))).catch(() => {});
     return sub;
@@ -897,9 +897,9 @@ export class Session {
   }
 
   /**
-   * Fetches groups `first` to `last` of a track, or a range of objects in one, as far as published,
-   * into a sink. Resolves when all have arrived, rejects otherwise. No object reaches the sink once
-   * `signal` aborts.
+   * Fetches groups `first` to `last` of a track, or a range of objects in one group, as far as
+   * published. Resolves when all objects have reached the sink, rejects otherwise. No object reaches
+   * the sink once `signal` aborts.
    */
   async fetch(
     track: TrackName,
@@ -970,7 +970,7 @@ export class Session {
     return () => r.abort(StreamCode.CANCELLED);
   }
 
-  /** Offers the peer a track of datagrams (§10.10). */
+  /** Offers the peer a track whose objects are sent as datagrams (§10.10). */
   async publishDatagrams(track: TrackName): Promise<DatagramTrack> {
     const r = await this.#request();
     const alias = this.#nextAlias++;
@@ -997,7 +997,7 @@ export class Session {
   }
 }
 
-/** Browsers differ in the datagram API. */
+/** Returns a writer for datagrams, whose API differs between browsers. */
 function datagramWriter(transport: WebTransport): WritableStreamDefaultWriter<Uint8Array> {
   const datagrams = transport.datagrams as WebTransportDatagramDuplexStream & {
     writable?: WritableStream<Uint8Array>;

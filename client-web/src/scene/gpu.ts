@@ -1,13 +1,13 @@
-/** Drawing times above which fewer points are drawn, and below which more are, ms. */
+/** Drawing times, in ms, above which fewer points are drawn and below which more are drawn. */
 const SLOW = 250;
 const QUICK = 100;
-/** Number of drawing times whose median is judged: a single stall need not be the GPU's fault. */
+/** Number of drawing times whose median is judged, since a single stall need not be the GPU's fault. */
 const TOGETHER = 3;
 /** Factor by which one step thins out the points. */
 const THINNER = 4;
 /** Share of the drawing time that a step must save; some cost is fixed. */
 const WORTH = 0.25;
-/** Rounds before a change without effect is retried; doubles every time. */
+/** Rounds before a change without effect is retried. It doubles every time. */
 const RETRY_AFTER = 4;
 const MAX_RETRY_AFTER = 64;
 /** Maximum stride. */
@@ -19,11 +19,11 @@ interface Picture {
 
 /**
  * Tracks the pictures submitted to the GPU, and limits those in flight. Without a limit, pictures
- * queue up in a slow driver, and each frame is seen only after all earlier ones. Times are local
- * milliseconds.
+ * queue up in a slow driver, and each frame is seen only after all earlier ones. Times are local,
+  * in milliseconds.
  */
 export class GpuQueue {
-  /** Draw every stride-th point, to keep the drawing time bounded. */
+  /** Every stride-th point is drawn, to keep the drawing time bounded. */
   stride = 1;
   /** Duration of the last picture, from submission to completion. */
   took = 0;
@@ -38,8 +38,8 @@ export class GpuQueue {
   constructor(private readonly gl: WebGL2RenderingContext) {}
 
   /**
-   * True if another picture would queue up. Polls the fences. One picture in flight keeps the GPU
-   * busy; on a slow GPU even that one only adds delay.
+   * Polls the fences and returns true if another picture would queue up. One picture in flight keeps
+   * the GPU busy; on a slow GPU even that one only adds delay.
    */
   busy(now: number): boolean {
     for (let p = this.#pictures[0]; p && this.#done(p); p = this.#pictures[0]) {

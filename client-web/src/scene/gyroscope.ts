@@ -34,8 +34,8 @@ export class Gyroscope {
   }
 
   /**
-   * Requests permission where required; must be called from a click. heading: the current view's,
-   * radians to the right.
+   * Requests permission where required; must be called from a click. `heading` is the current view's,
+   * in radians to the right.
    */
   static async start(walk: Walk, heading: () => number): Promise<Gyroscope> {
     const asks = DeviceOrientationEvent as unknown as { requestPermission?: () => Promise<string> };

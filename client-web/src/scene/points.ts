@@ -10,7 +10,7 @@ import { allocate, fill } from "./textures.ts";
 /** Points per texture row. */
 const ROW = 4096;
 
-/** The index buffer shared by all cameras: two triangles for every four vertices. */
+/** The index buffer shared by all cameras, with two triangles for every four vertices. */
 export class Quads {
   #attribute = new BufferAttribute(new Uint32Array(0), 1);
 
@@ -40,7 +40,7 @@ export interface SharedUniforms {
   readonly height: { value: number };
   /** Edge of a point, in units of the distance between neighbouring points. */
   readonly spread: { value: number };
-  /** Draw every stride-th point; a power of two. */
+  /** Every stride-th point is drawn; a power of two. */
   readonly stride: { value: number };
 }
 

@@ -1,7 +1,7 @@
-/** Places the tiles' pictures in one texture, fewer than all if the GPU's textures are too small. */
+/** Places the tiles' pictures in one texture, or some of them if the GPU's textures are too small for all. */
 import type { Grid } from "../media/tiles/sphere.ts";
 
-/** A texture divided into slots of equal size, one tile each; with two eyes, the left one above. */
+/** A texture divided into slots of equal size, one per tile. With two eyes, the left eye's picture is on top. */
 export class Slots {
   /** Size of a slot, pixels. */
   readonly width: number;
@@ -11,7 +11,7 @@ export class Slots {
   /** Slot of each tile, least recently used first. */
   readonly #slots = new Map<number, number>();
 
-  /** maxSize: the GPU's limit for the edges of a texture, pixels. */
+  /** `maxSize` is the GPU's limit on the edges of a texture, in pixels. */
   constructor(readonly grid: Grid, eyes: number, maxSize: number) {
     const sizes = Array.from({ length: grid.tiles }, (_, t) => grid.rect(t));
     this.width = Math.max(...sizes.map((r) => r.width));
@@ -26,12 +26,12 @@ export class Slots {
     return Math.min(this.grid.tiles, this.columns * this.rows);
   }
 
-  /** A tile's slot; −1 without one. */
+  /** Returns a tile's slot, or −1 if it has none. */
   of(tile: number): number {
     return this.#slots.get(tile) ?? -1;
   }
 
-  /** Returns a tile's slot for its next picture, if necessary that of a hidden tile; −1 if all tiles are shown. */
+  /** Returns a tile's slot for its next picture, taken from a hidden tile if necessary; −1 if all tiles are shown. */
   take(tile: number, shown: (tile: number) => boolean): number {
     let slot = this.#slots.get(tile);
     if (slot === undefined && this.#slots.size < this.count) slot = this.#slots.size;

@@ -22,7 +22,7 @@ import vertexShader from "./sphere.vert?raw";
 import { Slots } from "./slots.ts";
 import { allocate, fill } from "./textures.ts";
 
-/** three.js layers of the WebXR cameras: 1 for the left eye only, 2 for the right. */
+/** three.js layers of the WebXR cameras. Layer 1 is for the left eye only, layer 2 for the right. */
 const LEFT = 1;
 const RIGHT = 2;
 

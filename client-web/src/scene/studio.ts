@@ -12,16 +12,16 @@ export type Theme = "dark" | "light";
 /** Half-life of the distance between view and subject while following, ms. */
 const FOLLOW_HALF = 400;
 
-/** The session's cameras in one scene; metres, y up. */
+/** The session's cameras in one scene, in metres with y up. */
 export class Studio {
   readonly renderer: WebGLRenderer;
   readonly scene = new Scene();
   readonly camera = new PerspectiveCamera(66, 1, 0.05, 200);
   readonly controls: Walk;
-  /** All captured content; in WebXR it is moved in front of the user. */
+  /** All captured content. In WebXR it is moved in front of the user. */
   readonly stage = new Group();
   readonly #points = new Map<number, CameraPoints>();
-  /** Cameras' previous tracks, shown until the first frame of the new ones. */
+  /** Cameras' previous tracks, which are shown until the new tracks' first frames. */
   readonly #leaving = new Map<number, CameraPoints>();
   /** Centres of the cameras' subjects in camera coordinates, mm. */
   readonly #subjects = new Map<number, Vector3>();
@@ -85,7 +85,7 @@ export class Studio {
     this.controls.inside = inside;
   }
 
-  /** Field of view: angles between opposite edges, radians. */
+  /** Field of view as the angles between opposite edges, radians. */
   get fieldOfView(): readonly [width: number, height: number] {
     if (this.renderer.xr.isPresenting) {
       const { elements } = this.renderer.xr.getCamera().projectionMatrix; // covers both eyes
@@ -215,7 +215,7 @@ export class Studio {
     let s = this.#subjects.get(camera);
     if (!s) this.#subjects.set(camera, (s = new Vector3()));
     s.set(...subject.middle);
-    // Decoded before the camera's pose was corrected: its floor is wrong.
+    // The frame was decoded before the camera's pose was corrected, so its floor is wrong.
     if ((this.#framed && this.#levelled) || !samePose(subject.pose, p.pose)) return;
     this.#grid.position.y = subject.floor * this.#studio.scale.y * (this.#up ? 1 : -1);
     this.#levelled = true;
@@ -299,7 +299,7 @@ export class Studio {
     if (this.#subjectsMiddle()) this.stage.position.set(-this.#middle.x, -this.#grid.position.y, -this.#middle.z - 1.8);
   }
 
-  /** True if the GPU is still busy and another picture would queue up. WebXR draws every frame. */
+  /** True if the GPU is still busy, so another picture would queue up. In WebXR every frame is drawn. */
   busy(now: number): boolean {
     return this.#gpu.busy(now) && !this.renderer.xr.isPresenting;
   }
@@ -315,7 +315,7 @@ export class Studio {
     for (const p of [...this.#points.values(), ...this.#leaving.values()]) p.thin();
   }
 
-  /** Draws the scene if it changed; returns true if so. now in ms. */
+  /** Draws the scene if it changed, and returns whether it did. `now` is in ms. */
   draw(now: number): boolean {
     const dt = Math.min(100, now - this.#last);
     this.#last = now;
@@ -357,7 +357,7 @@ export class Studio {
   }
 
   /**
-   * Matrix from camera coordinates, mm, to clip space, column-major. Used to compare with other
+   * Column-major matrix from camera coordinates, in mm, to clip space. Used to compare with other
    * renderers.
    */
   projection(camera: number): number[] | undefined {

@@ -24,8 +24,8 @@ export function fill(renderer: WebGLRenderer, texture: WebGLTexture): WebGL2Rend
 }
 
 /**
- * Creates a texture and leaves it bound. filter: for minification and magnification. Clamps to the
- * edge, optionally repeating in x.
+ * Creates a texture and leaves it bound. `filter` applies to minification and magnification. The
+ * texture is clamped to the edge, or optionally repeats in x.
  */
 export function allocate(
   renderer: WebGLRenderer,

@@ -3,7 +3,7 @@ import { OrbitControls } from "three/addons/controls/OrbitControls.js";
 
 export type Mode = "orbit" | "walk";
 
-/** Walking speed, metres per second, and turning speed, radians per second. */
+/** Walking speed in metres per second, and turning speed in radians per second. */
 const SPEED = 1.5;
 const TURN = 1.2;
 /** Minimum angle to the poles, radians. */
@@ -48,7 +48,7 @@ export class Walk {
     const signal = this.#events.signal;
     addEventListener("keydown", (e) => {
       if (!(e.code in keys) || e.ctrlKey || e.metaKey || e.altKey) return;
-      // If another element has the focus, sliders and lists use the arrow keys, menus all keys.
+      // If another element has the focus, sliders and lists use the arrow keys, and menus use all keys.
       if (e.code.startsWith("Key")) {
         if (e.target !== canvas && (!this.letters || e.target instanceof HTMLSelectElement)) return;
       } else if (e.target !== canvas && e.target !== document.body) return;
@@ -64,7 +64,7 @@ export class Walk {
     return this.#orbit.target;
   }
 
-  /** True at the centre of 360° video: keys turn the view instead of walking. */
+  /** True at the centre of 360° video, where keys turn the view instead of walking. */
   get inside(): boolean {
     return this.#inside;
   }

@@ -2,8 +2,8 @@ import type { Link } from "./link.ts";
 import type { Phase } from "../media/session/messages.ts";
 
 /**
- * Wraps a name in Unicode isolates: a right-to-left name would otherwise reorder the words around
- * it.
+ * Wraps a name in Unicode isolates, since a right-to-left name would otherwise reorder the words
+ * around it.
  */
 export const name = (text: string): string => `\u2068${text}\u2069`;
 

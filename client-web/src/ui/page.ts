@@ -1,4 +1,4 @@
-/** The page: draws the workers' output and reports statistics. */
+/** The page draws the workers' output and reports statistics. */
 import type { FromNetwork } from "../media/messages.ts";
 import { localTime } from "../media/session/clock.ts";
 import type { ClockState, Phase, PlaybackState, Traffic } from "../media/session/messages.ts";
@@ -15,7 +15,7 @@ import type { Stats } from "./stats.ts";
 import { bindToolbar, fitToolbar, QualityMenu, revealDetails } from "./toolbar.ts";
 import { VideoView } from "./video.ts";
 
-/** Refresh interval of the statistics, ms: normally, and while the page is busy. */
+/** Refresh intervals of the statistics, ms: normally, and while the page is busy. */
 const REFRESH = 250;
 const REFRESH_BUSY = 2000;
 /** A timer this late, ms, means that the page is busy. */
@@ -46,7 +46,7 @@ export class Page {
   readonly #notify: (text: string) => void;
   readonly #showControls: () => void;
 
-  /** workers: undefined in a browser without WebTransport. */
+  /** `workers` is undefined in a browser without WebTransport. */
   constructor(
     readonly link: Link,
     private readonly workers: Workers | undefined,
@@ -57,7 +57,7 @@ export class Page {
     const fit = () => this.#studio.resize(innerWidth, innerHeight, Math.min(devicePixelRatio, 2));
     addEventListener("resize", fit);
     fit();
-    // A phone may destroy the GPU context with all of its resources: reload.
+    // A phone may destroy the GPU context with all of its resources, so reload.
     const { canvas } = this.#studio;
     canvas.addEventListener("webglcontextrestored", () => location.reload());
     canvas.addEventListener("webglcontextlost", () => {
@@ -101,7 +101,7 @@ export class Page {
     }, wait);
   }
 
-  /** Tells the workers whether the page is visible, on screen or in a headset. */
+  /** Reports to the workers whether the page is visible, on screen or in a headset. */
   #reportVisibility(): void {
     const seen = (!document.hidden && !this.#lost) || this.#studio.renderer.xr.isPresenting;
     if (seen === this.#seen) return;

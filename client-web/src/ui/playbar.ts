@@ -1,6 +1,6 @@
 import type { PlaybackAction, PlaybackState } from "../media/session/messages.ts";
 
-/** Step of an arrow key, and minimum interval between seeks while dragging; ms. */
+/** Step of an arrow key, and minimum interval between seeks while dragging, ms. */
 const STEP = 5000;
 const DRAG = 150;
 
@@ -12,7 +12,7 @@ export function clockTime(ms: number): string {
   return s < 3600 ? `${minutes}:${seconds}` : `${Math.floor(s / 3600)}:${String(minutes).padStart(2, "0")}:${seconds}`;
 }
 
-/** Formats a position and a duration, ms. Durations omit the last frame: ten seconds are 9.97 s at 30 FPS. */
+/** Formats a position and a duration in ms. Durations omit the last frame: ten seconds at 30 FPS give 9.97 s. */
 export function progress(position: number, duration: number): [position: string, duration: string] {
   const end = 1000 * Math.round(duration / 1000);
   return [clockTime(position >= duration ? end : position), clockTime(end)];

@@ -13,7 +13,7 @@ import type { CameraTrack } from "../media/points/track.ts";
 import type { Studio } from "../scene/studio.ts";
 import type { Meter } from "./hud/meter.ts";
 
-/** Lead time of decoding before the next repaint, ms, in addition to twice the decoding time. */
+/** Frames are requested this many ms, plus twice the decoding time, before the next repaint. */
 const AHEAD = 40;
 const MAX_RAYS = 64;
 
@@ -69,7 +69,7 @@ export class PointsView {
   fromDecoder(m: FromDecoder): void {
     switch (m.type) {
       case "frame": {
-        // Left over from the camera's previous track, or early for its next.
+        // The frame belongs to the camera's previous track or its next one.
         if (this.cameras.some((c) => c.camera === m.camera && c.track !== m.track)) {
           this.#release(m, localTime());
           return;
@@ -92,7 +92,7 @@ export class PointsView {
     }
   }
 
-  /** Ray tables may arrive before their track: the catalog comes from another worker. */
+  /** Ray tables may arrive before their track, since the catalog comes from another worker. */
   #takeRays(m: Extract<FromDecoder, { type: "rays" }>): void {
     if (this.#shows(m.camera, m.track)) {
       this.studio.setRays(m.camera, m.table);
@@ -107,7 +107,7 @@ export class PointsView {
     return this.cameras.some((c) => c.camera === camera && c.track === track);
   }
 
-  /** Releases a frame. next: local time from which the page can use another. */
+  /** Releases a frame. `next` is the local time from which the page can use another one. */
   #release({ camera, track, words, sequence }: DecodedFrame, next: number | undefined, delay?: number): void {
     const m: Released = {
       type: "released",
@@ -139,7 +139,7 @@ export class PointsView {
     }
   }
 
-  /** Call after drawing. delay: computes a frame's delay on the session's clock, ms. */
+  /** Call after drawing. `delay` computes a frame's delay on the session's clock, in ms. */
   drawn(now: number, delay: (frame: DecodedFrame, shown: number) => number): void {
     this.#drew = true;
     const shown = localTime();

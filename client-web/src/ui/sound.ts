@@ -2,10 +2,10 @@
 import { localTime } from "../media/session/clock.ts";
 import { mediaTime, type Due, type Samples } from "../media/tiles/messages.ts";
 
-/** Lead time for scheduling sound, ms: the page may be busy in between. */
+/** Sound is scheduled this many ms ahead, as the page may be busy in between. */
 const AHEAD = 400;
 const TICK = 50;
-/** A piece off by more than this, s, is scheduled at its own time instead of appended. */
+/** A piece that is off by more than this many seconds is scheduled at its own time instead of appended. */
 const APART = 0.03;
 /** Maximum number of waiting pieces. */
 const MAX_WAITING = 600;
@@ -25,9 +25,7 @@ export interface SoundStats {
   readonly played: number;
   /** Pieces that arrived too late. */
   readonly late: number;
-  /**
-   * Offset of the newest piece from its due time according to the browser, ms; positive = late.
-   */
+  /** Offset of the newest piece from its due time, as reported by the browser, ms; positive = late. */
   readonly offset_ms: number | null;
   /** Current loudness, 0 to 1. */
   readonly level: number;
@@ -46,7 +44,7 @@ export class Sound {
   #offset: number | null = null;
   #ticking: ReturnType<typeof setInterval> | undefined;
 
-  /** Must be called from a click: browsers require that to start sound. */
+  /** Must be called from a click, which browsers require to start sound. */
   turn(on: boolean): void {
     this.on = on;
     clearInterval(this.#ticking);

@@ -3,7 +3,7 @@ import type { PartsCounts } from "../media/points/parts.ts";
 import type { Phase } from "../media/session/messages.ts";
 import type { VideoStats } from "./video.ts";
 
-/** The session's statistics: displayed, copied as JSON, read by tests. */
+/** The session's statistics, which are displayed, copied as JSON and read by tests. */
 export interface Stats extends MeterSnapshot {
   readonly session: string | undefined;
   readonly relay: string;
@@ -15,7 +15,7 @@ export interface Stats extends MeterSnapshot {
   /** Quality received from each camera, and the requested quality or "auto". */
   readonly qualities: readonly string[];
   readonly quality: string;
-  /** Start of the frame delay: "arrival" in a replay, whose frames were captured long ago. */
+  /** The event from which the frame delay counts; "arrival" in a replay, whose frames were captured long ago. */
   readonly delay_from: "capture" | "arrival";
   /** Position in a seekable recording; null without one. */
   readonly playback: {
@@ -50,6 +50,6 @@ export interface Stats extends MeterSnapshot {
   readonly draw_ms: number;
   /** Share of points drawn; below 1 on a GPU too slow for all. */
   readonly drawn_share: number;
-  /** From opening the page until the first frame is drawn, ms. */
+  /** Time from opening the page until the first frame is drawn, ms. */
   readonly first_frame_ms: number | null;
 }

@@ -6,7 +6,7 @@ import { enterXR, supportedXR, type XRMode } from "../scene/xr.ts";
 const NOTICE_TIME = 5000;
 /** Local storage key: "off" disables single-letter shortcuts. */
 const LETTERS = "holocast.letters";
-/** Session storage key: the user's choice for the details, "on" or "off". */
+/** Session storage key for the user's choice for the details, "on" or "off". */
 const DETAILS = "holocast.details";
 
 function toggle(id: string, get: () => boolean, set: (on: boolean) => void): () => void {
@@ -105,12 +105,15 @@ export function bindToolbar(
   return notify;
 }
 
-/** Inside 360° video there is no background, and a dark page disturbs the picture least. */
+/** Makes the page dark inside 360° video, where there is no background and a dark page disturbs the picture least. */
 function applyTheme(studio: Studio): void {
   document.documentElement.dataset["theme"] = studio.controls.inside ? "dark" : studio.theme;
 }
 
-/** Shows the details of the first media, unless the user chose: of point clouds at once, of 360° video on demand. */
+/**
+ * Unless the user has chosen, shows the details if the first media are point clouds and hides them
+ * if they are 360° video.
+ */
 export function revealDetails(stats: HTMLElement, sphere: boolean): void {
   if (!stats.classList.contains("early")) return;
   stats.classList.remove("early");
@@ -118,7 +121,7 @@ export function revealDetails(stats: HTMLElement, sphere: boolean): void {
   document.querySelector("button#figures")!.setAttribute("aria-pressed", String(!stats.hidden));
 }
 
-/** Hides buttons without effect in this session: inside 360° video there is nowhere to walk. */
+/** Hides buttons that have no effect in this session, as there is nowhere to walk inside 360° video. */
 export function fitToolbar(studio: Studio, audible: boolean): void {
   const { inside } = studio.controls;
   applyTheme(studio);
@@ -150,7 +153,7 @@ function offerMotion(studio: Studio, report: (e: unknown) => void): void {
   });
 }
 
-// Storage may be disabled; the choice then lasts until the page is closed.
+// Storage may be disabled. The choice then lasts until the page is closed.
 function remembered(key: string, storage = () => localStorage): string | null {
   try {
     return storage().getItem(key);
@@ -176,7 +179,7 @@ export class QualityMenu {
     this.#select.addEventListener("change", () => chosen(this.#select.value));
   }
 
-  /** names: best first; received: current quality of each camera. */
+  /** `names` are ordered best first; `received` is the current quality of each camera. */
   show(names: readonly string[], chosen: string, received: readonly string[]): void {
     this.#root.hidden = names.length < 2;
     const now = [...new Set(received)].join(", ");
@@ -189,7 +192,7 @@ export class QualityMenu {
 }
 
 async function copy(text: string): Promise<void> {
-  if (!navigator.clipboard) throw new Error("Not copied: browsers allow copying only on https pages.");
+  if (!navigator.clipboard) throw new Error("Not copied, as browsers allow copying only on https pages.");
   await navigator.clipboard.writeText(text);
 }
 

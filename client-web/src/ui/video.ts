@@ -18,15 +18,15 @@ import { Sound, type SoundStats } from "./sound.ts";
 const SEND = 50;
 /** Maximum number of pictures waiting per tile. */
 const MAX_WAITING = 30;
-/** A tile whose picture is this many frames behind is hidden. */
+/** A tile is hidden when its picture is this many frames behind. */
 const STALE = 4;
-/** The base sphere has stalled when its picture is this late, ms. */
+/** The base sphere counts as stalled when its picture is this many ms late. */
 const STALL = 400;
 /**
  * The view counts as sharp when tiles of at least the second-best quality cover this share of it.
  */
 const SHARP = 0.9;
-/** Tiles are uploaded in a view wider than the viewport by this factor; maximum width, radians. */
+/** Tiles are uploaded in a view wider than the viewport by this factor, at most this wide in radians. */
 const AROUND = 1.3;
 const WIDEST = 2.6;
 /** Sampling points along each edge of the viewport. */
@@ -35,11 +35,11 @@ const SAMPLES = 10;
 interface Waiting {
   /** Oldest first. */
   readonly frames: { readonly frame: VideoFrame; readonly quality: number }[];
-  /** Timestamp (µs) and quality of the last picture due, and of the one on the GPU. */
+  /** Timestamp (µs) and quality of the last picture due, and of the picture on the GPU. */
   due: number;
   quality: number;
   shown: number;
-  /** The last picture due of a tile out of view; uploaded if the view turns there. */
+  /** The last due picture of a tile that is out of view, uploaded if the view turns there. */
   aside: VideoFrame | undefined;
 }
 
@@ -47,15 +47,15 @@ export interface VideoStats {
   readonly columns: number;
   readonly rows: number;
   readonly qualities: number;
-  /** Displayed quality per tile, 0 the worst; −1 = base sphere. */
+  /** Displayed quality per tile, where 0 is the worst and −1 means the base sphere. */
   readonly tiles: readonly number[];
-  /** Mean quality in the viewport: 0 = base sphere only, 1 = the best tiles everywhere. */
+  /** Mean quality in the viewport, from 0 (base sphere only) to 1 (the best tiles everywhere). */
   readonly viewport_quality: number;
-  /** Share of the viewport, over time, covered by tiles. */
+  /** Share of the viewport covered by tiles, averaged over time. */
   readonly tile_hits: number;
   /** Number of stalls of the base sphere. */
   readonly stalls: number;
-  /** From the last turn of the head to a sharp viewport, ms; null before the first. */
+  /** Time in ms from the last turn of the head to a sharp viewport; null before the first turn. */
   readonly motion_to_quality_ms: number | null;
   /** Tile requests: SUBSCRIBE, REQUEST_UPDATE and cancellations. */
   readonly tile_messages: number;
@@ -81,7 +81,7 @@ export class VideoView {
   #run = 0;
   #view: View | undefined;
   #share = new Float64Array(0);
-  /** The view and its surroundings: only these tiles are uploaded. */
+  /** The view and its surroundings. Only tiles in it are uploaded. */
   #wide: View | undefined;
   #near = new Float64Array(0);
   #sent = 0;

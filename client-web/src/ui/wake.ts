@@ -13,7 +13,7 @@ export function keepAwake(watching: () => boolean): void {
       if (wanted) lock = await navigator.wakeLock.request();
       else await lock?.release();
     } catch {
-      // Refused, for example to save battery; may succeed later.
+      // Refused, for example to save battery. A later request may succeed.
     }
     asking = false;
   };

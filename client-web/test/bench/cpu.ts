@@ -1,4 +1,4 @@
-/** CPU time of the processes in a measurement, from Linux's /proc. */
+/** Measures the CPU time of processes from Linux's /proc. */
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 
 /** Duration of a clock tick in /proc, ms. */
@@ -17,7 +17,7 @@ export const uses = {
 export type Use = keyof typeof uses;
 /** CPU time, ms. */
 export type CpuTime = Readonly<Record<Use, number>> & {
-  /** Of the machine, including other programs. */
+  /** The whole machine, including other programs. */
   readonly machine: number;
 };
 
@@ -51,7 +51,7 @@ function processes(): Map<number, Stat> {
   return found;
 }
 
-/** CPU time of a Chromium process, by use. */
+/** Divides the CPU time of a Chromium process by use. */
 function chromium(pid: number, line: string, total: number): Partial<Record<Use, number>> {
   if (line.includes("--type=gpu-process")) return { drawing: total };
   if (line.includes("--utility-sub-type=network")) return { network: total };

@@ -28,7 +28,7 @@ interface Decode extends Result {
 
 interface Pipeline {
   readonly points: number;
-  /** Pictures per second if points in memory are uploaded and drawn on every animation frame. */
+  /** Pictures per second when points in memory are uploaded and drawn on every animation frame. */
   readonly renderer_fps: number;
   /** Pictures per second of a live session with 30 frames per second. */
   readonly rendered_fps: number;
@@ -37,13 +37,13 @@ interface Pipeline {
   readonly received_fps: number;
   /** Declined frames per second. */
   readonly declined_fps: number;
-  /** Share of the renderer's pictures that a live session lacks. */
+  /** Percentage of the renderer's pictures per second that a live session loses. */
   readonly overhead_percent: number;
   /** Twice the standard error of overhead_percent. */
   readonly overhead_error_percent: number;
-  /** CPU time that a live session adds in the viewer, percent of that for drawing. */
+  /** CPU time that a live session adds in the viewer, as a percentage of the CPU time for drawing. */
   readonly own_percent: number | null;
-  /** CPU time that a live session takes in the relay, percent of that for drawing. */
+  /** CPU time that a live session takes in the relay, as a percentage of the CPU time for drawing. */
   readonly relay_percent: number | null;
   readonly frame_delay_ms: { readonly p50: number; readonly p95: number };
   readonly decode_ms: number;
@@ -56,7 +56,7 @@ interface Pipeline {
 
 type Cpu = Readonly<Record<Use, number>>;
 
-/** A viewer with a fifth of the CPU time it would use. */
+/** A viewer limited to a fifth of the CPU time it would use. */
 interface Overload {
   readonly limited: string;
   /** Frames shown in WATCH seconds. */
@@ -93,15 +93,15 @@ const results: Results = {
 };
 
 /**
- * Pairs of slices, renderer alone and live, in alternating order: the speed of a shared machine changes within seconds
- * but is similar in adjacent slices. Durations in seconds; live drawing needs longer to reach a steady state.
+ * Pairs of slices, renderer alone and live, in alternating order, since the speed of a shared machine changes within
+ * seconds but is similar in adjacent slices. Durations are in seconds. Live drawing takes longer to become steady.
  */
 const PAIRS = 30;
 const SLICE = 4;
 const SETTLE = { alone: 0.5, live: 1.2 } as const;
 const sleep = (seconds: number) => new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
 const median = (v: number[]): number => v.sort((a, b) => a - b)[v.length >> 1]!;
-/** Targets: ms to decode a real frame, and percent of the renderer's pictures. */
+/** Targets: milliseconds to decode a real frame, and overhead in percent of the renderer's pictures. */
 const TARGET_DECODE = 6;
 const TARGET_OVERHEAD = 10;
 /** A pair is repeated if other programs use more than this share of the CPU time. */
@@ -244,7 +244,7 @@ type Mode = keyof typeof SETTLE;
 type Measured = Awaited<ReturnType<typeof slice>>;
 type Pair = Readonly<Record<Mode, Measured>>;
 
-/** Maximum share of the CPU time that other programs used in a pair. */
+/** The largest share of the CPU time that other programs used in any pair. */
 const busy = (p: Pair): number =>
   Math.max(...[p.alone, p.live].map((m) => (m.cpu ? elsewhere(m.cpu) / (1000 * cpus().length) : 0)));
 const quiet = (p: Pair): boolean => busy(p) < OTHERS;

@@ -18,12 +18,12 @@ class Group {
       throw new Error("cgroup v2: no cpu controller");
     if (this.#v2) writeFileSync(join(V2, "cgroup.subtree_control"), "+cpu");
     mkdirSync(this.dir);
-    // A high weight makes the quota decide, not the load of the machine.
+    // With a high weight the quota decides, not the machine's load.
     if (this.#v2) writeFileSync(join(this.dir, "cpu.weight"), "10000");
     else writeFileSync(join(this.dir, "cpu.shares"), "100000");
   }
 
-  /** cores: total for all processes in the group. */
+  /** `cores` is the total for all processes in the group. */
   limit(cores: number): void {
     const quota = cores === Infinity ? undefined : Math.max(1000, Math.round(cores * PERIOD));
     if (this.#v2) {

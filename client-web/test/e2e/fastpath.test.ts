@@ -1,12 +1,12 @@
 /**
- * Sessions through the relay's kernel fast path: the browser must accept packets that the relay's
- * QUIC library did not create.
+ * Sessions through the relay's kernel fast path, where the browser must accept packets that the
+ * relay's QUIC library did not create.
  */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { freePort, Lab, metric, shows, stats, until } from "./lab.ts";
 
 const lab = new Lab();
-/** Minimum duration, to run longer by hand. */
+/** Minimum duration; set it for a longer run by hand. */
 const seconds = Number(process.env["FASTPATH_SECONDS"] ?? 0);
 
 beforeAll(() => lab.open());

@@ -3,7 +3,7 @@ import type { Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll } from "vitest";
 import { freePort, Lab, until, type Program } from "./lab.ts";
 
-/** A relay, plus the programs and pages of the current test, which end with it. */
+/** A relay, and the programs and pages of the current test, which end with the test. */
 export class Fixture {
   readonly lab = new Lab();
   readonly open: (Page | Program)[] = [];
@@ -61,7 +61,7 @@ export class Fixture {
 
 /** A small frame at a low rate, to save CPU time. */
 export const small = ["--width", "296", "--height", "266", "--fps", "5"];
-/** Disables the delivery timeout, whose losses depend on the machine's load. */
+/** Disables the delivery timeout, because the losses it causes depend on the machine's load. */
 export const reliable = ["--timeout", "600s"];
 
 export const message = (page: Page, pattern: RegExp): Promise<string> =>

@@ -1,4 +1,4 @@
-/** Test environment with real programs: relay, publishers, the built page, Chromium. */
+/** Test environment with real programs: relay, publishers, the built page and Chromium. */
 import { execFileSync, spawn, type ChildProcess } from "node:child_process";
 import { createSocket } from "node:dgram";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
@@ -14,16 +14,16 @@ import { HANG, launchOptions } from "./launch.ts";
 
 export const repo = fileURLToPath(new URL("../../../", import.meta.url));
 const dist = process.env["DIST"] ?? fileURLToPath(new URL("../../dist/", import.meta.url));
-/** Served in addition to the page: output of other test builds. */
+/** Output directories of other test builds, served in addition to the page. */
 const extra = fileURLToPath(new URL("../out/", import.meta.url));
-/** Small, as the GPU is emulated; larger than a phone, whose page hides the statistics. */
+/** Small because the GPU is emulated, but larger than a phone, where the page hides the statistics. */
 const VIEWPORT = { width: 576, height: 512 };
 
 const types: Record<string, string> = {
   ".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css", ".wasm": "application/wasm",
 };
 
-/** Content-Security-Policy like the relay's. Workers use the one of their own response, not the page's. */
+/** A Content-Security-Policy like the relay's. Workers use the policy of their own response, not the page's. */
 const policy =
   "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'; " +
   "img-src 'self' data: blob:; connect-src *";
@@ -104,7 +104,7 @@ export class Lab {
   readonly foreign: string[] = [];
   readonly errors: string[] = [];
   readonly #blocked: ServerResponse[] = [];
-  /** Code to prepend to served scripts, by the start of their names. */
+  /** Code to prepend to served scripts whose names start with the key. */
   readonly patches = new Map<string, string>();
 
   /** Serves the page. */
@@ -174,7 +174,7 @@ export class Lab {
     return p;
   }
 
-  /** Publishes a synthetic performer like a user would. */
+  /** Publishes a synthetic performer as a user would. */
   async performer(port: number, session: string, ...args: string[]): Promise<Program> {
     const p = this.program("capture-server", "--source", "synthetic", ...args, `moqt://127.0.0.1:${port}/${session}`);
     await p.says(/publishing/);
@@ -227,7 +227,7 @@ export class Lab {
     return p;
   }
 
-  /** Starts a proxy of a relay that refuses to update subscriptions. */
+  /** Starts a proxy relay that refuses to update subscriptions. */
   async refusing(port: number, behind: number, ...args: string[]): Promise<Program> {
     const p = this.program(
       "publisher",
@@ -252,7 +252,7 @@ export class Lab {
     return execFileSync(join(inject("programs"), "publisher"), args, { maxBuffer: 64 << 20 });
   }
 
-  /** executable: starts a separate browser instead of using the one shared by all files. */
+  /** With `executable`, starts a separate browser instead of using the one shared by all files. */
   constructor(private readonly executable?: string) {}
 
   async browser(): Promise<BrowserContext> {
@@ -298,14 +298,14 @@ export class Lab {
   }
 }
 
-/** For `evaluate`: blocks the thread until Lab.unblock. */
+/** Blocks the thread until Lab.unblock. For use with `evaluate`. */
 export const block = (): void => {
   const request = new XMLHttpRequest();
   request.open("GET", `${location.origin}/block`, false);
   request.send();
 };
 
-/** Init script that enables `hide`: a headless browser treats all tabs as visible. */
+/** Init script that enables `hide`, since a headless browser treats all tabs as visible. */
 export const hideable = `{
   let hidden = false;
   Object.defineProperty(document, "hidden", { get: () => hidden });

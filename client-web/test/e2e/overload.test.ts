@@ -1,4 +1,4 @@
-/** A viewer short of CPU time: it drops frames instead of queueing them. */
+/** A viewer short of CPU time drops frames instead of queueing them. */
 import type { Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { Cage } from "./cage.ts";
@@ -31,7 +31,7 @@ afterAll(async () => {
   cage?.close();
 });
 
-/** Frames a viewer may hold: waiting, being decoded, decoded, and being drawn. */
+/** Number of frames a viewer may hold: waiting, being decoded, decoded and being drawn. */
 const HELD = 4;
 
 it.runIf(root)("drops frames with a fifth of a core, holds few, and recovers", async () => {
@@ -42,7 +42,7 @@ it.runIf(root)("drops frames with a fifth of a core, holds few, and recovers", a
   let last = before;
   await until("newer frames, and dropped ones", async () => {
     const s = await stats(page!);
-    // The counters of the network worker are older than the page's: this is a lower bound, but exact after a pause.
+    // The network worker's counters are older than the page's, so this is a lower bound. After a pause it is exact.
     expect(s.frames_received - s.frames - s.frames_skipped).toBeLessThanOrEqual(HELD);
     expect(s.per_camera[0]!.sequence).toBeGreaterThanOrEqual(last.per_camera[0]!.sequence);
     last = s;

@@ -187,7 +187,7 @@ describe("the page", () => {
     expect((await lock()).taken).toBe(1);
   });
 
-  const sizes = [[390, 844], [844, 390], [320, 568], [640, 360]] as const; // the last: a laptop at 200 % zoom
+  const sizes = [[390, 844], [844, 390], [320, 568], [640, 360]] as const; // the last one is a laptop at 200 % zoom
   it.each(sizes)("fits a screen of %d × %d", async (width, height) => {
     const page = await lab.page();
     open.push(page);

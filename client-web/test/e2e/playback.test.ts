@@ -63,13 +63,13 @@ it("lets each viewer pause, seek and return to the shared replay", async () => {
   const offered = await stats(a);
   expect(offered).toMatchObject({ delay_from: "arrival", playback: { live: true, playing: true } });
   expect(offered.playback!.duration_ms).toBeGreaterThan(5000);
-  // Delay counts from arrival: it is far below the age of the recording, which grows by its duration with every loop.
+  // The delay counts from arrival. It is far below the recording's age, which grows by its duration with every loop.
   await until("a delay from arrival", async () => (await stats(a)).frame_delay_ms.p50 < offered.playback!.duration_ms);
 
   await a.locator("button#play").click();
   await until("a pause", async () => !(await stats(a)).playback!.playing);
   expect(await a.locator("button#play").innerText()).toBe("Play");
-  // Retry: an earlier frame may be shown for a second if decoding is slow.
+  // Retry, as an earlier frame may be shown for a second if decoding is slow.
   await until("the frames at three positions", async () => {
     const [start, later, back] = [await frameAt(a, 0), await frameAt(a, 3000), await frameAt(a, 1000)];
     return start === 0 && later === 3 * FPS && back === FPS;
@@ -98,7 +98,7 @@ it("lets each viewer pause, seek and return to the shared replay", async () => {
   await hide(a, false);
   await until("playback to resume", async () => {
     const { playing, position_ms, duration_ms } = (await stats(a)).playback!;
-    return playing || position_ms === duration_ms; // or it has already reached the end
+    return playing || position_ms === duration_ms; // unless playback has already reached the end
   });
   await a.keyboard.press("End");
   await until("the end", async () => {

@@ -26,7 +26,7 @@ const packages = [
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const root = fileURLToPath(new URL("../../../", import.meta.url));
   const cwd = process.env["HOLOCAST_GO_DIR"] ?? root;
-  const folder = join(root, "build/programs/web"); // kept between runs: unchanged programs are not linked again
+  const folder = join(root, "build/programs/web"); // kept between runs, to avoid linking unchanged programs again
   execFileSync("go", ["build", "-o", `${folder}/`, ...packages], { cwd, stdio: "inherit" });
   project.provide("programs", folder);
   const browser = await chromium.launchServer(launchOptions());

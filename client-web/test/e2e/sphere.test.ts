@@ -44,8 +44,8 @@ function reference(of: Picture, yaw: number, pitch: number, width: number, heigh
 }
 
 /**
- * Compares regions of two pictures. worst: maximum difference of the mean colour. least, detail: minimum and mean share
- * of the reference's detail that is present.
+ * Compares regions of two pictures. `worst` is the maximum difference of the mean colour; `least` and `detail` are the
+ * minimum and mean share of the reference's detail that is present.
  */
 function judge(got: Picture, want: Picture, region = 64): { worst: number; least: number; detail: number } {
   let worst = 0;
@@ -129,7 +129,7 @@ describe("rendering of 360° video", () => {
     await page.screenshot({ path: `${images}/web-360.png` });
   });
 
-  // Each film has a size for which players assume the other standard.
+  // Judging by each film's size, players would assume the other colour standard.
   it.each<[string, number, Coding]>([
     ["BT.601", 1280, { matrix: "smpte170m" }],
     ["BT.709", 640, { matrix: "bt709" }],
@@ -155,7 +155,7 @@ describe("rendering of 360° video", () => {
           await sharp(page);
           await until("tiles in view", () => page.evaluate(() => window.shownTiles! > 0));
         }
-        // Coding errors differ from frame to frame; the wrong matrix or range is off by more.
+        // Coding errors differ from frame to frame; a wrong matrix or range is off by more.
         let rgb: number[] = [];
         await until(`${bars[i]!.join()} on ${seen}`, async () => {
           rgb = await middle(page);

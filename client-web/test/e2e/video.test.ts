@@ -48,7 +48,7 @@ function steps(): string {
 
 declare global {
   interface Window {
-    /** Media times, ms, of changes: of brightness, of the tone, and of the tone as scheduled for playback. */
+    /** Media times, in ms, at which the brightness, the tone and the tone scheduled for playback change. */
     changes?: { readonly brightness: number[]; readonly tone: number[]; readonly heard: number[] };
   }
 }
@@ -340,7 +340,7 @@ describe("360° video", () => {
       await page.mouse.move(200, 50);
       await until("controls", async () => (await opacity()) === "1");
       await until("hidden controls again", async () => (await opacity()) === "0");
-      await page.locator("button#play").click(); // the pointer's move shows the button
+      await page.locator("button#play").click(); // moving the pointer shows the button
       await until("a pause", async () => !(await stats(page)).playback!.playing);
       await until("its controls", async () => (await opacity()) === "1");
     });
@@ -376,7 +376,7 @@ describe("360° video", () => {
       await button.click();
       if (own) await page.locator("#position").fill("0");
       await until("sound", async () => {
-        // On a slow machine the recording may end first; playing it again starts from the beginning.
+        // On a slow machine the recording may end first. Playback then starts from the beginning.
         if (own && !(await stats(page)).playback!.playing) await page.locator("button#play").click();
         return (await video(page))!.sound!.level > 0.1;
       });
@@ -395,14 +395,14 @@ describe("360° video", () => {
       console.log(JSON.stringify({ delay, skew, sound: (await video(page))!.sound }));
       const median = (list: number[]): number => list.toSorted((a, b) => a - b)[list.length >> 1]!;
       expect(Math.abs(median(delay)), "delay of the sound").toBeLessThan(100);
-      // Live, the capture server stamps pictures and sound. In the film, brightness and tone change together.
+      // In live sessions the capture server stamps pictures and sound. The film's brightness and tone change together.
       if (own) expect(Math.abs(median(skew)), "tone after brightness").toBeLessThan(100);
-      await button.dispatchEvent("click"); // click() waits for frames, which a busy processor may lack
+      await button.dispatchEvent("click"); // click() waits for frames, which a busy machine may not draw
       await until("silence", async () => (await video(page))!.sound!.level < 0.01 || !(await video(page))!.sound!.on);
     });
   });
 
-  /** Sources of a film that is encoded while it is published, or before. */
+  /** Sources of a film that is encoded while it is published or beforehand. */
   const sources: Record<string, () => string> = {
     live: () => `equirect:${cinema.mono.file}`,
     prepared: () => {
@@ -458,7 +458,7 @@ describe("360° video", () => {
     const page = await cinema.watch("phone", "", "Object.defineProperty(navigator, 'maxTouchPoints', { value: 5 })");
     await page.locator("button#motion").click();
     await page.locator("button#motion[aria-pressed=true]").waitFor(); // it listens from now on
-    // Upright in any direction; a quarter turn to the right; then up to the sky.
+    // The phone is upright, then turns a quarter to the right, then points at the sky.
     const held = (alpha: number, beta: number) =>
       page.evaluate(([alpha, beta]) => {
         dispatchEvent(new DeviceOrientationEvent("deviceorientation", { alpha: alpha!, beta: beta!, gamma: 0 }));

@@ -41,7 +41,7 @@ describe("a live session", () => {
     ["layout A in four descriptions", "--layout", "a", "--descriptions", "4"],
     ["layout B", "--layout", "b"],
     ["layout C", "--layout", "c"],
-    // At one frame per second, repairs end before the next frame.
+    // At one frame per second, repairs finish before the next frame.
     ["in datagrams, some of them lost", "--layout", "a", "--fps", "1", "--descriptions", "4", "--datagrams", "9",
       ...reliable],
   ];
@@ -67,7 +67,7 @@ describe("a live session", () => {
     const size = ["--viewport", `${got.width}x${got.height}`];
     const rgba = lab.publisherOutput(...small, ...args.slice(0, 2), ...size, "--reference", matrix);
     const want: Picture = { width: got.width, height: got.height, rgba };
-    // A frame may lack descriptions that were lost or late.
+    // A frame may lack descriptions that were lost or arrived late.
     await until("a picture like the reference", async () => {
       got = await canvasPicture(page);
       const { worst, stray } = compare(got, want, BACKGROUND);
@@ -79,8 +79,8 @@ describe("a live session", () => {
   });
 
   /**
-   * Lets a publisher with --hold publish its other frames, and waits for a frame after the given one and until none is
-   * in transit.
+   * Makes a publisher with --hold publish its other frames, waits for a frame after the given one, and then until none
+   * is in transit.
    */
   async function publishAll(p: Program, page: Page, after: number): Promise<void> {
     p.signal("SIGUSR1");
@@ -103,7 +103,7 @@ describe("a live session", () => {
     const after = await sent();
     const s = await stats(page);
     expect(s.frames_received).toBeGreaterThan(10);
-    // Tolerance: the relay also sends the catalog, and the first frame is fetched.
+    // The tolerance covers the catalog, and the first frame, which is fetched.
     const missing = s.frames_lost + s.streams_refused;
     expect(Math.abs(after[0] - before[0] - s.frames_received - missing)).toBeLessThanOrEqual(3);
     const ratio = s.bytes / (after[1] - before[1]);
@@ -132,17 +132,17 @@ describe("a live session", () => {
     const page = await fixture.view(lab.link(fixture.port, "slow"));
     await shows(page, 1);
     await drawSlowly(page);
-    await publishAll(p, page, frames / 2); // it may decline all frames from some point on
+    await publishAll(p, page, frames / 2); // the viewer may decline all frames from some point on
     const s = await stats(page);
     console.log(JSON.stringify({ ...s, per_camera: s.per_camera[0] }));
     expect(s.frames).toBeGreaterThan(5);
     expect(s.frames_declined).toBeGreaterThan(frames / 4);
     expect(s.frames_lost).toBeLessThan(frames / 10);
-    // Every frame up to the last one received counts once: as received, declined or lost.
+    // Every frame up to the last one received counts once, as received, declined or lost.
     const accounted = s.frames_received + s.frames_declined + s.frames_lost;
     expect(accounted).toBeGreaterThan(s.per_camera[0]!.sequence);
     expect(accounted).toBeLessThanOrEqual(frames);
-    // The relay has sent no other frames. Tolerance: the catalog, and frames that were fetched.
+    // The relay has sent no other frames. The tolerance covers the catalog and fetched frames.
     const more = (await sent()) - before - s.frames_received - s.streams_refused;
     expect(more, JSON.stringify(s)).toBeGreaterThanOrEqual(-3);
     expect(more, JSON.stringify(s)).toBeLessThanOrEqual(3 + s.frames_lost);
@@ -240,7 +240,7 @@ describe("a live session", () => {
     const page = await fixture.view(lab.link(from, "moving"));
     const before = await shows(page, 5);
     expect(before.reconnects).toBe(0);
-    // Keep the old session open until its relay closes it: how long a move takes depends on the machine.
+    // Keep the old session open until its relay closes it, since the time a handover takes depends on the machine.
     await page.workers()[0]!.evaluate(() => {
       const { setTimeout } = self;
       const longer = (f: () => void, ms?: number) => setTimeout(f, ms === 1000 ? 60_000 : ms);
@@ -276,7 +276,7 @@ describe("a live session", () => {
     const numbers = receipts.map((r) => Number(r[2]));
     expect(numbers).toEqual([...new Set(numbers)].sort((a, b) => a - b)); // ascending, no duplicates
     const [from, to] = [s.per_camera[0]!.sequence, shown.per_camera[0]!.sequence];
-    // A receipt is a datagram: one may be lost.
+    // Receipts are datagrams, so one may be lost.
     expect(numbers.filter((n) => n > from && n <= to).length).toBeGreaterThanOrEqual(shown.frames - s.frames - 1);
     const quiet = await fixture.view(lab.link(fixture.port, "receipts", "&receipts=off"));
     await shows(quiet, 5);
@@ -347,10 +347,10 @@ describe("a live session", () => {
     await Promise.all([shows(page), shows(moved)]);
     const first = await of(page);
     expect(Math.hypot(...first.eye)).toBeCloseTo(0, 6); // default position of a camera
-    await moved.locator("canvas#view").hover({ position: { x: 500, y: 100 } }); // beside the statistics
+    await moved.locator("canvas#view").hover({ position: { x: 500, y: 100 } }); // next to the statistics
     await moved.mouse.wheel(0, 200);
     await until("a step back", async () => Math.hypot(...(await of(moved)).eye) > 0.01);
-    // The view moves on for a moment.
+    // The view keeps moving for a moment.
     let before = await of(moved);
     await until("the view to stand still", async () => {
       await new Promise((resolve) => setTimeout(resolve, 500));
@@ -370,7 +370,7 @@ describe("a live session", () => {
       const v = await of(moved);
       return v.camera !== before.camera ? v : undefined;
     });
-    // The controls round at each update.
+    // Each update of the controls rounds the values.
     const rounded = (v: typeof after) => [...v.eye, ...v.target].map((x) => x.toFixed(6));
     expect([rounded(after), after.drawn]).toEqual([rounded(before), before.drawn]);
     const s = await stats(page);
@@ -384,7 +384,7 @@ describe("a live session", () => {
     await shows(page, 3);
     const menu = page.locator("#quality select");
     await until("the menu", () => menu.isVisible());
-    // The automatic choice is the full quality unless the machine is too slow for that.
+    // The automatic choice is the full quality unless the machine is too slow for it.
     expect(await menu.locator("option").allInnerTexts()).toEqual([
       expect.stringMatching(/^automatic \((full|low)\)$/),
       "low",
@@ -392,7 +392,7 @@ describe("a live session", () => {
     ]);
     await menu.selectOption("full");
     await until("full quality", async () => (await stats(page)).qualities[0] === "full");
-    const MANY = 45_000; // points: less than in full quality, more than in the lower one
+    const MANY = 45_000; // fewer points than in full quality, but more than in the lower one
     await until("more points", async () => (await stats(page)).points > MANY);
     await menu.selectOption("low");
     const low = await until("the lower quality", async () => {

@@ -22,8 +22,8 @@ import (
 	"holocast/relay/router"
 )
 
-// printReceipts writes the receipts of a session's viewers, one per line: track, camera,
-// sequence and frame delay in µs.
+// printReceipts prints the receipts of a session's viewers, one per line, with track, camera,
+// sequence number and frame delay in µs.
 func printReceipts(ctx context.Context, w io.Writer, url string) error {
 	target := connect.Target{URL: url}
 	ns, err := target.Namespace()
@@ -120,7 +120,7 @@ func sendAway(ctx context.Context, addr, uri string, onSignal bool) error {
 }
 
 // serveCertificate generates a relay's certificate and serves its hash to browsers at addr
-// (TCP) until ctx ends.
+// (TCP) until ctx is done.
 func serveCertificate(ctx context.Context, addr string) (tls.Certificate, error) {
 	cert, err := devcert.Generate(time.Now(), "127.0.0.1")
 	if err != nil {

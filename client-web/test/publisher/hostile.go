@@ -49,7 +49,7 @@ func (p *publisher) attack(n int, good []byte) error {
 		le.PutUint64(bad[20:], 1<<63)
 	case 11: // a sequence number far ahead
 		le.PutUint32(bad[8:], 1<<31+uint32(n))
-	case 12: // the same frame in another subgroup too
+	case 12: // the same frame again, in another subgroup
 		if err := p.write(p.points, p.group, 1, good); err != nil {
 			return err
 		}

@@ -59,7 +59,7 @@ type options struct {
 	hold          bool
 	pause         bool
 	timeout       time.Duration
-	datagrams     int // period of the lost datagrams; 0 = streams
+	datagrams     int // period of dropped datagrams; 0 = use streams
 	document      string
 	catalogTrack  string
 }
@@ -128,7 +128,7 @@ func main() {
 	}
 }
 
-// scene returns the published frame: a ball in front of a wall.
+// scene returns the published frame, which shows a ball in front of a wall.
 func (o *options) scene() frametest.Cloud { return frametest.SyntheticCloud(o.width, o.height, 1) }
 
 // lens returns the intrinsics of scene.
@@ -224,7 +224,7 @@ func (p *publisher) newTrack(name string) *origin.Track {
 }
 
 func (p *publisher) serve(ctx context.Context, s *moqt.Session) error {
-	// Errors do not matter: relay and publisher share a clock.
+	// Ignore errors, as relay and publisher share a clock.
 	go func() { _ = connect.FollowClock(s.Context(), s, &p.clock, nil) }()
 	time.Sleep(3 * clock.Interval)
 	ns, err := s.PublishNamespace(ctx, p.ns)
@@ -413,8 +413,8 @@ func (p *publisher) produce(ctx context.Context) error {
 	}
 }
 
-// writeParts sends a description in datagrams, as objects from next on, and returns the
-// following object ID. Dropped datagrams can be fetched.
+// writeParts sends a description in datagrams, as objects from ID next on, and returns the
+// following object ID. Datagrams that it drops on purpose can be fetched.
 func (p *publisher) writeParts(next uint64, last bool, description []byte) uint64 {
 	for d := range parts.Cut(moqt.Datagram{Group: p.group, Object: next, Priority: 96, EndOfGroup: last}, description) {
 		if p.sent++; p.sent%p.datagrams == 0 {

@@ -51,7 +51,7 @@ func drawReference(w io.Writer, o options) error {
 			continue
 		}
 		px, py := (clip[0]/clip[3]+1)/2*float64(width), (1-clip[1]/clip[3])/2*float64(height)
-		// Distance to the neighbouring point, pixels.
+		// Distance to the neighbouring point in pixels.
 		edge := math.Hypot(m[0], math.Hypot(m[1], m[2])) * z / lens.Fx / clip[3] * float64(width) / 2
 		half := max(1, 1.4*edge) / 2
 		for v := max(0, int(math.Round(py-half))); v < min(height, int(math.Round(py+half))); v++ {

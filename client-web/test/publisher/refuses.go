@@ -101,9 +101,9 @@ func (f *front) run() {
 	wg.Go(func() { datagrams(f.relay, f.browser) })
 	select {
 	case <-f.browser.Context().Done():
-		slog.Info("the browser's session ended", "reason", context.Cause(f.browser.Context()))
+		slog.Info("browser's session ended", "reason", context.Cause(f.browser.Context()))
 	case <-f.relay.Context().Done():
-		slog.Info("the relay's session ended", "reason", context.Cause(f.relay.Context()))
+		slog.Info("relay's session ended", "reason", context.Cause(f.relay.Context()))
 	}
 	_ = f.relay.CloseWithError(0, "")
 	_ = f.browser.CloseWithError(0, "")
@@ -120,8 +120,7 @@ func datagrams(from, to *webtransport.Session) {
 	}
 }
 
-// streams forwards one side's unidirectional streams: its control stream, subgroups and
-// fetched objects.
+// streams forwards one side's unidirectional streams: control, subgroups and fetched objects.
 func (f *front) streams(from, to *webtransport.Session) {
 	for {
 		r, err := from.AcceptUniStream(from.Context())

@@ -10,8 +10,8 @@ import (
 	"holocast/internal/moqt"
 )
 
-// watch subscribes to the session's frames and discards them until ctx ends. It loads the
-// relay like a viewer but uses little CPU time itself.
+// watch subscribes to the session's frames and discards them until ctx is done. It loads the relay
+// as a viewer does but uses little CPU time itself.
 func watch(ctx context.Context, url string) error {
 	target := connect.Target{URL: url}
 	ns, err := target.Namespace()

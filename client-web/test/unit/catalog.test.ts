@@ -1,4 +1,4 @@
-/** Catalogs: the test vectors of internal/catalog. */
+/** Tests catalogs with the vectors of internal/catalog. */
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { parsePoses, readCameras } from "../../src/media/points/track.ts";

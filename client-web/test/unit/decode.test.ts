@@ -29,7 +29,7 @@ beforeAll(async () => {
   decoder = await FrameDecoder.create(wasm("planes.wasm"), await Zstd.create(wasm("zstd.wasm")));
 });
 
-/** Converts a frame to the vectors' form: depth plane and colours, or coordinates and colours. */
+/** Converts a frame to the vectors' form, with a depth plane or coordinates, and colours. */
 function expand(f: Frame): Uint8Array {
   const n = f.points;
   const w = f.words;
@@ -55,7 +55,7 @@ function expand(f: Frame): Uint8Array {
 
 describe("point-cloud frame vectors", () => {
   it.each(manifest.valid)("$name decodes to its frame", ({ objects, expected, header }) => {
-    // Layouts B and C: a frame is the union of its objects' points.
+    // In layouts B and C, a frame is the union of its objects' points.
     const f = decoder.decode(objects.map(read), limits);
     expect(Buffer.compare(expand(f), read(expected))).toBe(0);
     const { deviceTime, captureTime, points, ...rest } = header;

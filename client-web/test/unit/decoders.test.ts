@@ -1,10 +1,10 @@
-/** Decoders of tiles, with a simulated browser that has few of them. */
+/** Decoders of tiles in a simulated browser that provides few of them. */
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { Decoders } from "../../src/media/tiles/decoders.ts";
 import { BASE } from "../../src/media/tiles/messages.ts";
 import type { Sphere } from "../../src/media/tiles/track.ts";
 
-/** Number of decoders that the simulated browser has, and the ones in use. */
+/** Number of decoders that the simulated browser provides, and the ones in use. */
 let most = 4;
 let inUse = new Set<object>();
 /** Tiles whose data are damaged. */

@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { findForeign, listTracks } from "../../src/media/session/foreign.ts";
 import type { Session, TrackSink } from "../../src/moqt/index.ts";
 
-/** A catalog as moq-pub writes it. */
+/** A catalog as written by moq-pub. */
 const moqPub = {
   version: 1, streamingFormat: 1, streamingFormatVersion: "0.2", supportsDeltaUpdates: false,
   commonTrackFields: { namespace: "demo", packaging: "cmaf", renderGroup: 1 },

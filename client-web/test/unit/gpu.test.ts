@@ -26,8 +26,8 @@ class Gpu {
   }
 
   /**
-   * Draws on every refresh of a display for some ms; returns the ages of the pictures at
-   * completion.
+   * Draws on every refresh of a display for some ms and returns the pictures' ages when they were
+   * completed.
    */
   run(ms: number): number[] {
     const ages: number[] = [];

@@ -1,4 +1,4 @@
-/** The viewer's layers: no folder imports from a higher one. */
+/** The viewer's layers. No folder imports from a higher layer. */
 import { readdirSync, readFileSync } from "node:fs";
 import { dirname, relative, resolve } from "node:path";
 import { fileURLToPath } from "node:url";

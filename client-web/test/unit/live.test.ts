@@ -281,7 +281,7 @@ class Relay {
     this.#asked.push({ at: this.now + this.rtt / 2, start });
   }
 
-  /** Publishes one group at a time of the relay; it arrives half a round trip later. */
+  /** Publishes one group at a time on the relay's clock. It arrives half a round trip later. */
   publish(group: bigint, at: number): boolean {
     while (this.#asked.length > 0 && this.#asked[0]!.at <= at) this.start = this.#asked.shift()!.start;
     if (group < this.start) return false;
@@ -300,8 +300,8 @@ describe("pace", () => {
   const AHEAD = 40;
   const DECODE = 5;
   /**
-   * Simulates a page that draws every `cycle` ms, varying by the share `jitter`; returns the frames
-   * it was given, with times.
+   * Simulates a page that draws every `cycle` ms, varied by the fraction `jitter`. Returns the frames
+   * that the page received, with times.
    */
   const watch = (cycle: number, rtt: number, jitter = 0, seconds = 20, sequence = new Sequence()) => {
     const pace = new Pace();
@@ -372,10 +372,10 @@ describe("pace", () => {
       expect(relay.sent.length / given.length).toBeLessThan(most);
       expect(relay.sent.length).toBeLessThan(published);
       expect(relay.moves).toBeLessThan(2 * given.length);
-      // No frame is lost: the ones not sent count as declined.
+      // No frame is lost; frames that were not sent count as declined.
       expect(sequence.lost).toBe(0);
       expect(sequence.received + sequence.declined).toBeGreaterThan(published - 20);
-      // The frames given to the page are hardly older than if all had been sent.
+      // The frames that the page received are hardly older than if all had been sent.
       const late = given.slice(5).map((g) => g.at - (Number(g.group - 5000n) * INTERVAL + rtt / 2));
       expect(late.reduce((a, b) => a + b) / late.length).toBeLessThan(INTERVAL);
     },
@@ -433,7 +433,7 @@ describe("pace", () => {
     expect(start).toBeGreaterThan(9030n);
     expect(pace.overdue(29 * INTERVAL + 300, 5)).toBeUndefined();
     expect(pace.overdue(29 * INTERVAL + 1000, 5)).toBe(0n);
-    // A restarted publisher with lower group IDs is followed at once.
+    // A restarted publisher with lower group IDs is followed immediately.
     expect(pace.arrived(3n, 3000)).toBe(0);
     expect(pace.overdue(9000, 5)).toBeUndefined();
   });
@@ -516,7 +516,7 @@ describe("feed", () => {
       expect(starts.at(-1)).toBeGreaterThan(50n);
       expect(f.wants(31n)).toBe(false);
       expect(f.wants(starts.at(-1)!)).toBe(true);
-      // If all frames are late, some are shown nevertheless.
+      // Even if all frames are late, some are shown.
       for (let i = 31; i < 60; i++) {
         vi.advanceTimersByTime(200);
         at(i, 900);

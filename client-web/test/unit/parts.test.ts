@@ -103,7 +103,7 @@ describe("frames in datagrams", () => {
       expect(payloads.map((w) => [...w.payload])).toEqual([Array.from({ length: 40 }, (_, i) => i)]);
       for (const answer of answers) answer();
       await vi.advanceTimersByTimeAsync(0);
-      // The end of the next payload is lost: the timer requests it.
+      // The end of the next payload is lost, so the timer requests it.
       r.add(part(2, 0, Uint8Array.of(1), 2), false);
       await vi.advanceTimersByTimeAsync(20);
       expect(asked.at(-1)).toEqual({ group: 2n, first: 1, last: 1 });

@@ -50,7 +50,7 @@ class Lab {
     await new Promise((resolve) => setTimeout(resolve));
   }
 
-  /** Advances time in steps of 10 ms, optionally answering fetches. */
+  /** Advances time in 10 ms steps, optionally answering fetches. */
   async run(ms: number, answered = true): Promise<void> {
     for (const end = this.time + ms; this.time < end; this.time += 10) {
       this.playback.tick();
@@ -217,7 +217,7 @@ describe("a catalog's objects", () => {
 });
 
 describe("automatic quality", () => {
-  /** Simulates seconds of frames, with shares skipped and lost; returns the levels. */
+  /** Simulates some seconds with the given shares of skipped and lost frames. Returns the levels. */
   const run = (
     c: QualityChooser,
     from: { at: number; frames: number; undrawn: number; lost: number },

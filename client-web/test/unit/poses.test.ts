@@ -1,5 +1,5 @@
 /**
- * Corrections of camera poses during a session: reception continues, the view and the subject
+ * Camera poses corrected during a session. Reception continues, and the view and the subject
  * follow.
  */
 import { readFileSync } from "node:fs";
@@ -131,7 +131,7 @@ describe("a session's point clouds", () => {
         status: "normal",
         payload: encoder.encode(JSON.stringify([{ T: 1, data: { camera, pose } }])),
       } as never);
-    /** A camera's pose at the page and at the decoder. */
+    /** A camera's pose as known to the page and to the decoder. */
     const places = (camera: number) => {
       let page: Transform | undefined;
       for (const m of toPage) {
@@ -228,7 +228,7 @@ describe("the decode worker", () => {
       expect(before.pose).toEqual(origin);
       expect((await decode()).subject).toBeUndefined(); // not located in every frame
       tell({ type: "pose", camera, pose: { r: origin.r, t: [0, 500, 0] } });
-      const after = (await decode()).subject!; // located at once
+      const after = (await decode()).subject!; // located immediately
       expect(after.middle).toEqual(before.middle);
       expect(after.floor - before.floor).toBeCloseTo(500, 2);
       tell({ type: "pose", camera, pose: after.pose });

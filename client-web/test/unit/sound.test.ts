@@ -17,7 +17,7 @@ it.each([
 const PACKET = 20_000; // µs
 const packet = Uint8Array.of(0xfc);
 
-/** A decoder that counts samples from its first packet on, as browsers' do. */
+/** A decoder that counts samples from its first packet on, as browsers' decoders do. */
 class FakeDecoder {
   static all: FakeDecoder[] = [];
   state = "unconfigured";
@@ -57,7 +57,7 @@ beforeEach(() => {
 });
 afterEach(() => void vi.unstubAllGlobals());
 
-/** Decodes packets at these times, in packets. Returns the times of the samples, and the sound. */
+/** Decodes packets at times given in packet durations. Returns the times of the samples, and the sound. */
 function decode(...times: number[]) {
   const got: number[] = [];
   const sound = new Sound(track("opus"), {

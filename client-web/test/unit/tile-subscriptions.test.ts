@@ -76,7 +76,7 @@ it.each(["answered", "unanswered"])("cancels all subscriptions when the page is 
   const tiles = new Tiles(host, () => port, Infinity, () => {});
   tiles.prepare(catalog)();
   tiles.take({ type: "fit", tiles: 99 });
-  await vi.advanceTimersByTimeAsync(0); // completes the check that the browser decodes the video
+  await vi.advanceTimersByTimeAsync(0); // completes the check that the browser can decode the video
   tiles.follow();
   const [video] = session.of(/^video$/);
   await video!.answer();

@@ -1,4 +1,4 @@
-/** Geometry, prediction and tile selection: the test vectors of internal/tile360. */
+/** Tests geometry, prediction and tile selection with the vectors of internal/tile360. */
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { Capacity, Train } from "../../src/media/tiles/capacity.ts";

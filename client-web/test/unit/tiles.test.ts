@@ -22,7 +22,7 @@ const catalog = (codec = "avc1.42c01e") => {
   return parseCatalog(new TextEncoder().encode(JSON.stringify({ version: "draft-01", generatedAt: 1, tracks })));
 };
 
-/** A medium at a simulated session. */
+/** A medium in a simulated session. */
 class Lab {
   readonly subscribed = new Set<string>();
   settled = 0;
@@ -129,7 +129,7 @@ describe("the number of tiles", () => {
     decodes(async () => ({ supported: true }));
     const lab = new Lab();
     await lab.open();
-    expect(await lab.gop(1)).toEqual([]); // the page has not reported how many the GPU shows
+    expect(await lab.gop(1)).toEqual([]); // the page has not reported how many tiles the GPU can show
     lab.tiles.take({ type: "fit", tiles: 99 });
     await lab.look(0, 1);
     return lab;

@@ -14,7 +14,7 @@ class Session extends EventTarget {
   }
 }
 
-/** A studio whose renderer calls setSession, and the modes it was in. */
+/** A studio whose renderer uses setSession, and the modes it has entered. */
 function studio(setSession: () => Promise<void>): { studio: Studio; modes: (string | undefined)[] } {
   const modes: (string | undefined)[] = [];
   return {

@@ -213,8 +213,8 @@ func vectors(t *testing.T) map[string]any {
 
 func jsonNumber(v uint64) string { b, _ := json.Marshal(v); return string(b) }
 
-// subgroup is a whole stream: objects 2, 3 and 7 with payloads of 3, 0 and 300 bytes
-// and then the end of the group.
+// subgroup is a complete stream with objects 2, 3 and 7, whose payloads have 3, 0 and 300
+// bytes, and the end of the group.
 func subgroup(t *testing.T, h wire.SubgroupHeader) string {
 	b := h.Append(nil)
 	e := wire.ObjectEncoder{HasProperties: h.HasProperties}
@@ -238,8 +238,8 @@ func subgroup(t *testing.T, h wire.SubgroupHeader) string {
 	return hex.EncodeToString(b)
 }
 
-// fetch is a whole stream: two subgroups of group 5, a range that is not known, a
-// datagram and an object of group 9.
+// fetch is a complete stream with two subgroups of group 5, an unknown range, a datagram
+// and an object of group 9.
 func fetch(t *testing.T) string {
 	b := wire.FetchHeader{RequestID: 6}.Append(nil)
 	e := wire.NewFetchEncoder(wire.Ascending)

@@ -19,9 +19,9 @@ type Client struct {
 	Version  livescan.Version
 	Compress bool
 	// Matrix is the client's pose in its own format: for KinectV2 a rotation and a translation, for
-	// AzureKinect the three rows of a matrix; nil = none.
+	// AzureKinect the three rows of a matrix. It is nil for a client without a pose.
 	Matrix *[12]float32
-	// Frame is called for each requested frame; nil = the client does not answer.
+	// Frame is called for each requested frame. If it returns nil, the client does not answer.
 	Frame func() *pointcloud.Points
 
 	// Numbers of requests received.

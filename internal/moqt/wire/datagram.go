@@ -16,7 +16,7 @@ type Datagram struct {
 	DefaultPriority bool
 	EndOfGroup      bool // no object after this one exists in the group
 	Properties      Properties
-	Status          ObjectStatus // other values than StatusNormal have no payload
+	Status          ObjectStatus // values other than StatusNormal have no payload
 	Payload         []byte
 }
 
@@ -38,7 +38,7 @@ func (d *Datagram) Append(b []byte) ([]byte, error) {
 	if d.Status != StatusNormal {
 		t |= 0x20
 		if d.EndOfGroup || len(d.Payload) > 0 {
-			return nil, errors.New("moqt: a status datagram has no payload or end-of-group bit")
+			return nil, errors.New("moqt: a status datagram must not have a payload or the end-of-group bit")
 		}
 	}
 	if err := d.Status.validate(d.Properties); err != nil {

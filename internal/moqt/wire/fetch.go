@@ -15,7 +15,7 @@ type Fetch struct {
 	RequestID uint64
 	FetchType FetchType
 
-	// Standalone: End is exclusive in its object; object 0 means all of End.Group.
+	// Standalone: End is exclusive; object 0 means all of End.Group.
 	Track      TrackName
 	Start, End Location
 

@@ -206,7 +206,7 @@ func (e *ObjectEncoder) Append(b []byte, o Object) ([]byte, error) {
 	if o.PayloadLength == 0 {
 		b = AppendVarint(b, uint64(o.Status))
 	} else if o.Status != StatusNormal {
-		return nil, errors.New("moqt: only a normal object has a payload")
+		return nil, errors.New("moqt: only a normal object may have a payload")
 	}
 	e.started, e.prev = true, o.ID
 	e.ended = o.Status != StatusNormal

@@ -47,7 +47,7 @@ func (m *RequestOK) check(v Version, request MessageType) error {
 	if len(m.Properties) > 0 && request != TypeTrackStatus {
 		return violation("track properties in the response to %s", request)
 	}
-	misplaced := m.Parameters // cleared of the allowed parameters below
+	misplaced := m.Parameters // the allowed parameters are cleared below
 	switch request {
 	case TypePublish:
 		misplaced.ObjectDeliveryTimeout, misplaced.SubgroupDeliveryTimeout = nil, nil
@@ -75,7 +75,7 @@ type RequestError struct {
 	Redirect      *Redirect // with RequestRedirect only
 }
 
-// RetryAfter encodes a Retry Interval (§10.6): the wait in milliseconds plus one.
+// RetryAfter encodes a Retry Interval (§10.6): one more than the wait in milliseconds.
 func RetryAfter(d time.Duration) uint64 { return 1 + uint64(max(0, d.Milliseconds())) }
 
 // Redirect names where to retry a request (§10.6.1). Empty fields mean the session's URI and the

@@ -11,8 +11,8 @@ type Setup struct {
 	MaxAuthTokenCacheSize uint64 // bytes
 	AuthorizationTokens   []Token
 	Implementation        string
-	// MaxRequestUpdates bounds the unanswered REQUEST_UPDATEs per request that the sender accepts;
-	// 0 = unlimited (draft-19 §10.3.1.7).
+	// MaxRequestUpdates bounds the unanswered REQUEST_UPDATEs per request that the sender accepts.
+	// 0 means unlimited (draft-19 §10.3.1.7).
 	MaxRequestUpdates uint64
 }
 

@@ -23,7 +23,7 @@ func (v Version) ALPN() string { return alpns[v] }
 
 func (v Version) String() string { return v.ALPN() }
 
-// VersionOf returns the version with a protocol identifier, false if it is unknown.
+// VersionOf returns the version with a protocol identifier, or false if the identifier is unknown.
 func VersionOf(alpn string) (Version, bool) {
 	for v, a := range alpns {
 		if a == alpn {
@@ -33,7 +33,7 @@ func VersionOf(alpn string) (Version, bool) {
 	return 0, false
 }
 
-// ALPNs returns the protocol identifiers of versions, in their order.
+// ALPNs returns the protocol identifiers of versions, in the same order.
 func ALPNs(versions []Version) []string {
 	var list []string
 	for _, v := range versions {

@@ -59,7 +59,7 @@ func NewGroup() (*Group, error) {
 		return nil, err
 	}
 	if err := g.reaper.Start(); err != nil {
-		return nil, fmt.Errorf("start the reaper: %w", err)
+		return nil, fmt.Errorf("start reaper: %w", err)
 	}
 	return g, nil
 }

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// share makes folder a shared mount, as ip netns add does. Otherwise the next ip netns add
-// would bind-mount folder onto itself and so hide the namespaces mounted there: a hidden mount
-// has no path, so it cannot be unmounted, and its file cannot be removed.
+// share makes folder a shared mount, as ip netns add does. Otherwise the next ip netns add would
+// bind-mount folder onto itself, which would hide the namespaces mounted there. A hidden mount has
+// no path, so it cannot be unmounted, and its file cannot be removed.
 func share() error {
 	unlock, err := lock()
 	if err != nil {
@@ -108,7 +108,8 @@ func uncover() (err error) {
 	}
 }
 
-// detach unmounts the visible namespace at path. The first one found at a path is cloned.
+// detach unmounts the visible namespace at path. It clones only the first namespace that it finds
+// at a path.
 func detach(path string, clones map[string]int) error {
 	if _, ok := clones[path]; !ok {
 		fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
@@ -217,7 +218,7 @@ func (t mountTable) byID(id string) *mount {
 }
 
 // covered reports whether a mount of folder hides a namespace. A hidden mount in the top mount's
-// peer group does not count: it is the twin of a visible one and goes away with it.
+// peer group does not count: it duplicates a visible mount and disappears with it.
 func (t mountTable) covered() bool {
 	if len(t.layers) == 0 {
 		return false

@@ -92,7 +92,7 @@ func files(t *testing.T) []string {
 	return names
 }
 
-// leftMounts returns the mounts of namespaces.
+// leftMounts returns the mounts of namespaces in folder. It fails the test if any are hidden.
 func leftMounts(t *testing.T) []string {
 	t.Helper()
 	mounts, err := readMounts()
@@ -223,7 +223,7 @@ func TestCleanCoveredNamespaces(t *testing.T) {
 	})
 }
 
-// A group closes although its namespaces were hidden while it was open.
+// A group can be closed even if its namespaces were hidden while it was open.
 func TestCloseCoveredGroup(t *testing.T) {
 	eachRun(t, func(t *testing.T) {
 		g, err := NewGroup()
@@ -257,7 +257,7 @@ func TestParseMounts(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		lines   string
-		id      string // of the mount that holds the visible folder
+		id      string // ID of the mount that holds the visible folder
 		covered bool
 		visible []string
 	}{

@@ -5,7 +5,7 @@
 //
 // The namespaces are mounted in /run/netns, where ip netns finds them, under names that identify
 // the creating process. A shell, the reaper, waits on a pipe for that process to end and then
-// removes its namespaces; Clean removes those of a lab whose reaper was killed too.
+// removes its namespaces; Clean removes the namespaces of labs whose reaper was killed as well.
 package namespace
 
 import (

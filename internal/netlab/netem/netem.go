@@ -1,8 +1,8 @@
 //go:build linux
 
 // Package netem emulates paths with the kernel's netem queueing discipline. It costs less CPU time
-// than package wire's thread and reports less: no departure errors, and no distinction between lost
-// packets and those dropped by a full queue.
+// than package wire's thread but reports less: it lacks departure errors, and it does not
+// distinguish lost packets from packets dropped by a full queue.
 package netem
 
 import (
@@ -75,7 +75,8 @@ func Supports(c wire.Conditions) error {
 	return nil
 }
 
-// Start replaces the devices' disciplines with netem and samples them every interval; 0 is 100 ms.
+// Start replaces the devices' disciplines with netem and samples them every interval. An interval
+// of 0 means 100 ms.
 func Start(ports []Port, interval time.Duration) (*Emulation, error) {
 	if interval <= 0 {
 		interval = 100 * time.Millisecond
@@ -114,7 +115,7 @@ func (e *Emulation) Change(i int, timeline []wire.Change) error {
 	return e.ports[i].update(e.Now())
 }
 
-// Mark does nothing: netem reports no distributions.
+// Mark does nothing, because netem reports no distributions.
 func (e *Emulation) Mark() {}
 
 // Samples returns the samples since the last call.

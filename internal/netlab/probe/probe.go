@@ -81,8 +81,8 @@ func Listen(ctx context.Context, address netip.AddrPort) (*net.UDPConn, error) {
 	return conn, nil
 }
 
-// Run sends the flow and reports the arrivals. If ctx ends early, the report covers the packets so
-// far.
+// Run sends the flow and reports the arrivals. If ctx is cancelled early, the report covers the
+// packets so far.
 func (f Flow) Run(ctx context.Context) (Result, error) {
 	if f.Size < header || f.Size > maxSize {
 		return Result{}, fmt.Errorf("probe: payload of %d bytes, want %d to %d", f.Size, header, maxSize)
@@ -187,7 +187,7 @@ func (f Flow) receive() (r Result, err error) {
 }
 
 // medianRate returns the median number of arrivals per second over the whole intervals that
-// arrivals span, 0 if they span none. Times are nanoseconds, nearly in order.
+// arrivals span, or 0 if they span none. Times are nanoseconds, nearly in order.
 func medianRate(arrivals []int64, interval time.Duration) float64 {
 	first, last := slices.Min(arrivals), slices.Max(arrivals)
 	counts := make([]int, (last-first)/int64(interval))
@@ -203,7 +203,7 @@ func medianRate(arrivals []int64, interval time.Duration) float64 {
 	return float64(counts[len(counts)/2]) / interval.Seconds()
 }
 
-// stamp returns SCM_TIMESTAMPNS, UNIX ns, from a message's control data.
+// stamp returns the timestamp SCM_TIMESTAMPNS in a message's control data, in UNIX ns.
 func stamp(oob []byte) (int64, bool) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {

@@ -57,7 +57,7 @@ func Builtin(name string) (*Topology, error) {
 }
 
 // OnePath returns a topology in which one path named path1 joins hosts a and b behind edges ea and
-// eb. conditions is its YAML: "rate: 20Mbit, delay: 5ms".
+// eb. conditions is the path's YAML, such as "rate: 20Mbit, delay: 5ms".
 func OnePath(name, conditions string) (*Topology, error) {
 	return Parse([]byte(`
 name: ` + name + `

@@ -9,7 +9,7 @@ import (
 	"holocast/internal/netlab/wire"
 )
 
-// A Topology is a network. Parse and Builtin return valid ones.
+// A Topology is a network. Parse and Builtin return valid topologies.
 type Topology struct {
 	Name     string
 	Hosts    []string // end systems
@@ -17,7 +17,7 @@ type Topology struct {
 	Links    []Link   // cables without emulation
 	Paths    []Path
 	Commands []Command
-	Duration time.Duration // of a run; 0 = until its commands have ended
+	Duration time.Duration // duration of a run; 0 = until its commands have ended
 	Late     time.Duration // a run fails if 1 % of the packets depart later than this
 	Seed     uint64        // seeds all random numbers
 

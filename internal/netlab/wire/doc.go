@@ -4,5 +4,5 @@
 //
 // Loss precedes the queue, as in Linux's netem: a lost packet uses no capacity. The queue is
 // drop-tail. Packets leave in arrival order unless Reorder is set: when the delay falls, later
-// packets follow the last one ahead at 1.5 times the path's rate until they have caught up.
+// packets follow their predecessors at 1.5 times the path's rate until they have caught up.
 package wire

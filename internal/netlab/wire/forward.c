@@ -22,7 +22,7 @@ enum {
 
 static const int64_t microsecond = 1000, millisecond = 1000000, second = 1000000000;
 
-// Packets due within this time leave at once: sleeping would make them later.
+// Packets due within this time leave immediately, because sleeping would make them later.
 static const int64_t early = 5 * microsecond;
 
 // Minimum sleep. At high rates it halves the cost per packet because receivers wake less often too;
@@ -156,7 +156,7 @@ static bool fail(struct run *r, const char *call)
 }
 
 // open_ring requests a TPACKET_V2 ring. Version 3 shows a packet only when its block is full or
-// times out, a millisecond or more later; version 2 shows it at once.
+// times out, a millisecond or more later; version 2 shows it immediately.
 static bool open_ring(struct run *r, struct ring *ring, int fd)
 {
 	int version = TPACKET_V2;
@@ -294,7 +294,7 @@ static void send_batch(struct run *r, int i, int n)
 		r->free_slots[r->free_count++] = r->batch.packets[k].slot;
 }
 
-// depart sends the packets due on link i, at most one batch, so that links take turns.
+// depart sends the packets due on link i, at most one batch because the links take turns.
 static void depart(struct run *r, int i)
 {
 	struct batch *b = &r->batch;

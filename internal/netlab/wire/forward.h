@@ -1,7 +1,7 @@
 // The real-time thread that carries packets over emulated links between packet sockets.
 //
-// It is C because a due packet must leave at once: a goroutine is preempted every 10 ms and resumed
-// by a thread without real-time priority.
+// It is written in C because a due packet must leave immediately: a goroutine is preempted every 10
+// ms and resumed by a thread without real-time priority.
 #ifndef HOLOCAST_NETLAB_FORWARD_H
 #define HOLOCAST_NETLAB_FORWARD_H
 
@@ -18,7 +18,7 @@ enum {
 	FORWARD_RING_FRAMES = 4096,
 };
 
-// A link between two packet sockets bound to devices, receiving on in and sending on out.
+// A link between two packet sockets bound to devices. It receives on in and sends on out.
 struct forward_port {
 	int in, out;
 	struct link *link;
@@ -39,7 +39,7 @@ struct forward_row {
 	struct forward_counts links[FORWARD_LINKS];
 };
 
-// Packets dropped for other reasons than the conditions.
+// Packets dropped for reasons other than the conditions.
 struct forward_faults {
 	uint64_t ring;     // arrived faster than the thread read them
 	uint64_t memory;   // no free slot
@@ -58,7 +58,7 @@ struct forwarder {
 	int processor;    // CPU to run on; 0 = any
 	size_t slots;     // maximum packets held
 
-	// Read and written while it runs.
+	// Read and written while forward_run runs.
 	atomic_int running; // set once packets are forwarded
 	atomic_int stop;
 	atomic_int mark; // set to restart the distributions of delays, waits and queues
@@ -82,10 +82,10 @@ struct forwarder {
 struct forwarder *forward_new(void);
 void forward_free(struct forwarder *);
 
-// forward_run forwards until stop is set. It returns with error 0 or an errno.
+// forward_run forwards until stop is set or an error occurs. It sets error to 0 or an errno.
 void forward_run(struct forwarder *);
 
-// These may be called from another thread while it runs, each from one thread at a time.
+// These may be called from another thread while forward_run runs, each from one thread at a time.
 
 bool forward_running(const struct forwarder *);
 void forward_stop(struct forwarder *);

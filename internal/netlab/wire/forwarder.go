@@ -111,7 +111,7 @@ type Sample struct {
 	Links []Counts
 }
 
-// Faults count packets dropped for other reasons than the conditions.
+// Faults count packets dropped for reasons other than the conditions.
 type Faults struct {
 	Ring     uint64 `json:"ring"`     // arrived faster than the thread read them
 	Memory   uint64 `json:"memory"`   // no memory left: see Options.MaxMemory
@@ -221,12 +221,12 @@ func (f *Forwarder) Now() time.Duration {
 	return time.Duration(t.Nano()) - f.started
 }
 
-// Mark restarts the distributions of delays, waits and queues, to exclude what precedes a
+// Mark restarts the distributions of delays, waits and queues, to exclude packets from before a
 // measurement.
 func (f *Forwarder) Mark() { C.forward_mark(f.f) }
 
-// Change replaces the rest of a port's timeline. Times count from the start; the first change
-// applies at once if its time has passed.
+// Change replaces the rest of a port's timeline. Times count from the start. The first change
+// applies immediately if its time has passed.
 func (f *Forwarder) Change(port int, timeline []Change) error {
 	conditions := cConditions(timeline, f.started)
 	if !C.forward_set(f.f, C.int(port), &conditions[0], C.size_t(len(conditions))) {

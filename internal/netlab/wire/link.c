@@ -14,8 +14,8 @@ static const int64_t second = 1000000000;
 static const int64_t closest = 10000;
 
 struct link {
-	// packets[head, sent) are in the delay line, packets[sent, tail) in the queue; the first of the
-	// latter is being sent. Indices only grow and are masked.
+	// packets[head, sent) are in the delay line and packets[sent, tail) in the queue. packets[sent]
+	// is being sent. Indices only grow and are masked.
 	struct link_packet *packets;
 	uint32_t room, head, sent, tail;
 
@@ -104,7 +104,7 @@ static void draw_until(struct link *l, int64_t time)
 	if (!l->now.varied || time < l->draw_at)
 		return;
 	if (l->draw_at < time - 10 * second)
-		l->draw_at = time; // after long silence the missed draws do not matter
+		l->draw_at = time; // after a long silence the missed draws do not matter
 	while (l->draw_at <= time) {
 		l->delay = random_between(l, l->now.delay_min, l->now.delay_max);
 		l->draw_at += later(1, random_between(l, l->now.every_min, l->now.every_max));
@@ -192,7 +192,7 @@ static void leave(struct link *l, int64_t time)
 	l->last_due = later(packet.due, l->last_due);
 }
 
-// serve transmits packets up to time, at the rates in force meanwhile.
+// serve transmits packets up to time, at the rates in force until then.
 static void serve(struct link *l, int64_t time)
 {
 	while (l->sent != l->tail) {

@@ -23,7 +23,7 @@ type Verdict int
 const (
 	Queued    Verdict = C.LINK_QUEUED
 	Lost      Verdict = C.LINK_LOST
-	LostBurst Verdict = C.LINK_LOST_BURST // in the bad state of BurstLoss
+	LostBurst Verdict = C.LINK_LOST_BURST // lost in the bad state of BurstLoss
 	QueueFull Verdict = C.LINK_QUEUE_FULL
 	NoMemory  Verdict = C.LINK_NO_MEMORY
 )
@@ -80,7 +80,7 @@ func (l *Link) Next() (time.Duration, bool) {
 	return next, next != C.LINK_NEVER
 }
 
-// QueuedBytes includes the packet in transmission.
+// QueuedBytes returns the length of the queue in bytes, including the packet in transmission.
 func (l *Link) QueuedBytes() int { return int(C.link_queued_bytes(l.link)) }
 
 // cConditions converts a timeline for C, with times relative to start.

@@ -64,7 +64,7 @@ void link_free(struct link *);
 // link_change replaces the future conditions with count ≥ 1 others. It copies them.
 bool link_change(struct link *, const struct link_conditions *conditions, size_t count);
 
-// link_push adds a packet of length bytes, which arrives no earlier than the one before.
+// link_push adds a packet of length bytes, which arrives no earlier than its predecessor.
 enum link_verdict link_push(struct link *, int64_t arrival, uint32_t length, uint32_t slot);
 
 // link_pop removes the first packet due by now, if any.

@@ -102,7 +102,7 @@ func TestLinkRateAndDelay(t *testing.T) {
 }
 
 func TestLinkChangesOfRate(t *testing.T) {
-	// The rate is 1 kbit/s in the first second, 10 kbit/s in the second one, then 100 bit/s.
+	// The rate is 1 kbit/s in the first second, 10 kbit/s in the second, then 100 bit/s.
 	l := newLink(t,
 		Change{Conditions: Conditions{Rate: 1000}},
 		Change{At: time.Second, Conditions: Conditions{Rate: 10000}},
@@ -139,7 +139,7 @@ func TestLinkQueue(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		conditions Conditions
-		want       int // packets of 1000 bytes accepted from a burst
+		want       int // 1000-byte packets accepted from a burst
 	}{
 		{"bytes", Conditions{Rate: 1e6, QueueBytes: 10500}, 10},
 		{"packets", Conditions{Rate: 1e6, QueuePackets: 7}, 7},
@@ -272,7 +272,7 @@ func TestLinkVariation(t *testing.T) {
 			if calm && delay != 20*ms {
 				t.Fatalf("packet %d had %v in the calm", p.ID, delay)
 			}
-			if delay < 20*ms || delay > 70*ms+550*time.Microsecond { // up to 50 may follow each other at 10 µs
+			if delay < 20*ms || delay > 70*ms+550*time.Microsecond { // up to 50 packets follow each other every 10 µs
 				t.Fatalf("packet %d had %v", p.ID, delay)
 			}
 			if p.Due < lastDue {
@@ -301,7 +301,7 @@ func TestLinkVariation(t *testing.T) {
 	}
 }
 
-// TestLinkCatchesUp lets the delay of a full path fall from 70 to 20 ms: the packets of those 50 ms
+// TestLinkCatchesUp lets the delay of a full path fall from 70 to 20 ms. The packets of those 50 ms
 // follow at 1.5 times the rate and have caught up 100 ms later.
 func TestLinkCatchesUp(t *testing.T) {
 	ms := time.Millisecond

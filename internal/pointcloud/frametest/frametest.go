@@ -1,5 +1,5 @@
-// Package frametest provides frames for tests and benchmarks of the point-cloud codec: real ones
-// from LiveScan3D's test data, synthetic ones if the data is missing.
+// Package frametest provides frames for tests and benchmarks of the point-cloud codec. They are
+// real frames from LiveScan3D's test data, or synthetic frames if the data is missing.
 package frametest
 
 import (

@@ -16,7 +16,7 @@ import (
 )
 
 // Load reads all cameras' NFOV frames in LiveScan3D's test data below dataDir (HOLOCAST_DATA).
-// limit bounds the frames per camera; 0 is all.
+// limit bounds the frames per camera; 0 means all.
 func Load(dataDir string, limit int) ([]Frame, error) {
 	pattern := filepath.Join(dataDir, "livescan_testdata", "*", "depth_NFOV_UNBINNED", "Depth_*.tiff")
 	files, err := filepath.Glob(pattern)
@@ -135,7 +135,7 @@ func toColor(rays *camera.RayTable, i int, depth uint16, cal *camera.Calibration
 	return u, v, p[2], ok
 }
 
-// mapColor keeps the depth pixels inside the colour image.
+// mapColor returns the depth pixels that lie inside the colour image, with their colours.
 func mapColor(depth *image.Gray16, rays *camera.RayTable, cal *camera.Calibration, color *image.RGBA) Cloud {
 	w, h := rays.Width, rays.Height
 	c := newCloud(w, h)
@@ -163,7 +163,7 @@ func bilinear(dst []byte, img *image.RGBA, u, v float64) {
 	}
 }
 
-// vertex is a depth pixel seen by the colour camera: pixels and millimetres.
+// vertex is a depth pixel seen by the colour camera, in pixels and millimetres.
 type vertex struct{ u, v, z float64 }
 
 // warpDepth renders every quad of neighbouring depth pixels as two triangles into the colour

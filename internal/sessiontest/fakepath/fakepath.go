@@ -34,11 +34,11 @@ func Test(t *testing.T, f func(*testing.T)) {
 
 // Direction describes one direction of a path.
 type Direction struct {
-	// Rate returns the bottleneck's rate during a second after Begin, starting from 0, in bytes per
-	// second, above 0. Nil means unlimited.
+	// Rate returns the bottleneck's rate in bytes per second during a second after Begin, starting
+	// from 0. It must be positive. Nil means unlimited.
 	Rate  func(second int) float64
 	Delay time.Duration
-	// Queue is the maximum queueing delay, at the rate when a packet arrives; packets above it are
+	// Queue is the maximum queueing delay at the rate when a packet arrives. Packets above it are
 	// dropped. 0 means unlimited.
 	Queue time.Duration
 }
@@ -56,7 +56,7 @@ func New(fromA, fromB Direction) *Path {
 	return p
 }
 
-// Begin starts counting the seconds of Rate. Until then it is second 0.
+// Begin starts counting the seconds of Rate. Until then the second is 0.
 func (p *Path) Begin() {
 	for _, l := range []*link{p.A.out, p.B.out} {
 		l.mu.Lock()

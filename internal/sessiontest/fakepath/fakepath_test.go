@@ -10,7 +10,7 @@ import (
 	"holocast/internal/sessiontest/fakepath"
 )
 
-// receive returns the arrival times of packets of 958 bytes, which occupy 1000.
+// receive returns the arrival times of 958-byte packets, which occupy 1000 bytes.
 func receive(t *testing.T, e *fakepath.End, n int, began time.Time) (at []time.Duration) {
 	t.Helper()
 	for range n {

@@ -35,14 +35,14 @@ type Frame struct {
 	heard time.Time // arrival of the last span
 }
 
-// Memory bounds: other programs may send here too.
+// Memory limits, since any program can send spans to the collector.
 const (
 	maxBody   = 4 << 20
 	maxTraces = 1000
 	maxSpans  = 1000 // per frame
 )
 
-// settleAfter is the time without new spans after which a frame counts as complete: programs export
+// settleAfter is the time without new spans after which a frame counts as complete. Programs export
 // once a second.
 const settleAfter = 3 * time.Second
 
@@ -174,7 +174,7 @@ func (f *Frame) Root() (Span, bool) {
 	return f.Spans[i], true
 }
 
-// sort orders the spans by start time, longer ones first.
+// sort orders the spans by start time. If times are equal, longer spans come first.
 func (f *Frame) sort() {
 	slices.SortStableFunc(f.Spans, func(a, b Span) int {
 		return cmp.Or(a.Begin.Compare(b.Begin), b.End.Compare(a.End))

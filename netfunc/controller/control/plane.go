@@ -1,5 +1,5 @@
-// Package control runs the policy engine: it provides the clock, sends signalling packets, saves
-// the state, logs decisions and feeds the watch streams.
+// Package control runs the policy engine. It provides the clock, sends signalling packets, saves the
+// state, logs decisions and feeds the watch streams.
 package control
 
 import (
@@ -17,7 +17,7 @@ import (
 	"holocast/netfunc/signal"
 )
 
-// Config are the settings of a Plane.
+// Config holds the settings of a Plane.
 type Config struct {
 	Policy    policy.Config
 	Key       []byte     // signalling key
@@ -25,8 +25,8 @@ type Config struct {
 	StateFile string     // "" = no state
 	Version   string
 	Log       *slog.Logger
-	// Reaction, if not nil, receives the time from an event to the last signalling packet it
-	// caused.
+	// Reaction, if not nil, is called with the time from an event to the last signalling packet
+	// that it caused.
 	Reaction func(time.Duration)
 }
 
@@ -69,12 +69,12 @@ const (
 	quietFailure = 10 * time.Second
 )
 
-// confirmation bounds how long an edge's departure waits for the senders that feed it to stop.
+// confirmation limits how long an edge's departure waits until the senders that feed it stop.
 const confirmation = 1500 * time.Millisecond
 
-// New opens the signalling socket and the state file, and restores an earlier run's state. A
-// damaged state file is logged and renamed; the controller then starts empty and learns the path
-// sets in force from the edges' reports.
+// New opens the signalling socket and the state file, and restores the state of an earlier run. A
+// damaged state file is logged and renamed. The controller then starts without state and learns the
+// path sets in force from the edges' reports.
 func New(c Config) (*Plane, error) {
 	if err := c.Policy.Validate(); err != nil {
 		return nil, err
@@ -117,11 +117,11 @@ func (p *Plane) restore() (err error) {
 	return err
 }
 
-// SetKey changes the signing key of later signalling packets.
+// SetKey changes the key that signs later signalling packets.
 func (p *Plane) SetKey(key []byte) error { return p.signals.SetKey(key) }
 
-// SetPolicy applies other settings, as [policy.Engine.Reconfigure] does. The next report of an edge
-// removed by them returns policy.ErrUnknownEdge.
+// SetPolicy applies new settings with [policy.Engine.Reconfigure]. If they remove an edge, the edge's
+// next report returns policy.ErrUnknownEdge.
 func (p *Plane) SetPolicy(c policy.Config) {
 	p.event(func(now time.Time) {
 		for _, edge := range p.engine.Reconfigure(now, c) {
@@ -131,7 +131,7 @@ func (p *Plane) SetPolicy(c policy.Config) {
 	})
 }
 
-// left forgets a removed edge; the plane is locked.
+// left forgets a removed edge. The caller holds p.mu.
 func (p *Plane) left(edge string) {
 	p.signals.Forget(edge)
 	for w := range p.watchers {
@@ -141,7 +141,7 @@ func (p *Plane) left(edge string) {
 	}
 }
 
-// Close closes the socket and the state file. Run must have ended.
+// Close closes the socket and the state file. Call it after Run has returned.
 func (p *Plane) Close() {
 	_ = p.signals.Close()
 	if p.file != nil {
@@ -149,7 +149,7 @@ func (p *Plane) Close() {
 	}
 }
 
-// Run processes deadlines until ctx ends, then saves the state a last time. It returns the error of
+// Run processes deadlines until ctx is done, then saves the state a last time. It returns the error of
 // that save.
 func (p *Plane) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
@@ -182,7 +182,7 @@ func (p *Plane) ticking(ctx context.Context) {
 	}
 }
 
-// saving writes the state after changes, at most once per saveSpacing.
+// saving writes the state after changes, at most once per saveSpacing, until ctx is done.
 func (p *Plane) saving(ctx context.Context) error {
 	if p.file == nil {
 		return nil
@@ -236,7 +236,7 @@ func signalled(c chan struct{}) {
 	}
 }
 
-// event applies do to the policy at the current time, then carries out the effects.
+// event calls do with the current time, then carries out the effects on the policy.
 func (p *Plane) event(do func(now time.Time)) {
 	p.mu.Lock()
 	now := time.Now()
@@ -264,9 +264,9 @@ func (p *Plane) event(do func(now time.Time)) {
 		signalled(p.save)
 	}
 	if full {
-		p.conf.Log.Warn("flow table full, ignoring viewers; raise maxFlows", "maxFlows", maxFlows)
+		p.conf.Log.Warn("flow table is full, ignoring new viewers; raise maxFlows", "maxFlows", maxFlows)
 	}
-	for _, d := range fx.Decisions { // without the lock: the log may be slow
+	for _, d := range fx.Decisions { // without the lock, since the log may be slow
 		p.write(d)
 	}
 }
@@ -331,7 +331,7 @@ func (p *Plane) flowsOf(edge string) []api.Flow {
 	return out
 }
 
-// Leave removes an edge. It waits until the senders feeding it report that they stopped, and
+// Leave removes an edge. It waits until the senders that feed it report that they have stopped, and
 // returns policy.ErrUnconfirmed if one does not.
 func (p *Plane) Leave(ctx context.Context, edge string) (err error) {
 	var changed []netip.Addr
@@ -400,7 +400,7 @@ func (p *Plane) Uplink(edge string, seen []api.Observation) (err error) {
 	return err
 }
 
-// Eliminated is the flow after an outcome of Algorithm 1, or the reason for refusing it.
+// Eliminated is the flow after an outcome of Algorithm 1, or the reason why the outcome was refused.
 type Eliminated struct {
 	Flow api.Flow
 	Err  error
@@ -447,7 +447,7 @@ func (p *Plane) Flows() []api.Flow {
 	return p.engine.Flows()
 }
 
-// Decisions returns at most limit decisions after the one numbered since, oldest first.
+// Decisions returns at most limit decisions after number since, oldest first.
 func (p *Plane) Decisions(since uint64, limit int) []api.Decision {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,9 +10,9 @@ import (
 // maxWatchers limits the watchers of all edges together.
 const maxWatchers = 512
 
-// Watcher delivers changes that involve an edge; a newer change of a flow replaces an older one.
+// Watcher delivers changes that involve an edge. A newer change of a flow replaces an older one.
 type Watcher struct {
-	C chan struct{} // has a token whenever Next is worth a call
+	C chan struct{} // holds a token when there may be changes
 
 	plane *Plane
 	edge  string
@@ -20,7 +20,7 @@ type Watcher struct {
 	known map[netip.Addr]struct{} // flows that the edge has received
 }
 
-// Watch returns a Watcher for an edge; its first Next is a snapshot. Close it after use.
+// Watch returns a Watcher for an edge. Its first Next returns a snapshot. Close it after use.
 func (p *Plane) Watch(edge string) (*Watcher, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -37,7 +37,7 @@ func (p *Plane) Watch(edge string) (*Watcher, error) {
 	return w, nil
 }
 
-// countWatchers reports the number of an edge's streams to the policy; the plane is locked.
+// countWatchers reports the number of an edge's streams to the policy. The caller holds p.mu.
 func (p *Plane) countWatchers(edge string) {
 	n := 0
 	for w := range p.watchers {
@@ -56,7 +56,7 @@ func (w *Watcher) Close() {
 	w.plane.countWatchers(w.edge)
 }
 
-// mark records flows that changed; the plane is locked.
+// mark records flows that changed. The caller holds p.mu.
 func (w *Watcher) mark(changed []netip.Addr) {
 	if len(changed) == 0 || w.dirty == nil {
 		return

@@ -10,9 +10,9 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// usable returns the paths that can carry f now: up at both ends, with recent probe answers, and
-// allowed by the operator. If no path has answers, probing itself has failed, and all paths that
-// are up count.
+// usable returns the paths that can carry f now: paths that are up at both ends, have recent probe
+// answers and are allowed by the operator. If no path has answers, probing itself has failed, and all
+// paths that are up count.
 func (e *Engine) usable(f *flow) pathset.Set {
 	if f.Allowed != 0 {
 		return e.alive(f, f.Allowed)
@@ -20,7 +20,7 @@ func (e *Engine) usable(f *flow) pathset.Set {
 	return e.alive(f, ^pathset.Set(0))
 }
 
-// alive is usable restricted to among, ignoring the operator's setting.
+// alive is like usable, but for the paths in among instead of the paths that the operator allows.
 func (e *Engine) alive(f *flow, among pathset.Set) pathset.Set {
 	s := e.edges[f.Sender]
 	if s == nil {
@@ -42,9 +42,9 @@ func (e *Engine) alive(f *flow, among pathset.Set) pathset.Set {
 	return alive
 }
 
-// stranded explains why plain routing loses f's packets, "" if it does not or this is unknown. It
-// tests the state of paths, not a change: if the controller started after the flow's last uplink
-// packet, no trigger can fire.
+// stranded explains why plain routing loses f's packets. It returns "" if it does not or if this is
+// unknown. It tests the state of the paths rather than a change because no trigger can fire if the
+// controller started after the flow's last uplink packet.
 func (e *Engine) stranded(now time.Time, f *flow) string {
 	s := e.edges[f.Sender]
 	if s == nil || s.Lost || e.settling(f) || !now.Before(f.seen.Add(e.conf.End)) {
@@ -59,7 +59,7 @@ func (e *Engine) stranded(now time.Time, f *flow) string {
 	return ""
 }
 
-// minLost is the number of the newest 128 probes whose loss strains a path.
+// minLost is the number of lost probes, of the newest 128, from which a path counts as strained.
 const minLost = 3
 
 // strain returns the state of the paths that carry f, as measured by its sender's probes. Of
@@ -97,7 +97,7 @@ func (e *Engine) strain(f *flow) (best strain) {
 	return best
 }
 
-// less reports whether a path is strained less than another.
+// less reports whether a path is less strained than another.
 func (s strain) less(o strain) bool {
 	if s.mute != o.mute {
 		return o.mute
@@ -108,7 +108,7 @@ func (s strain) less(o strain) bool {
 	return s.excess < o.excess
 }
 
-// receiver returns the edge that removes f's duplicates, nil if none is working.
+// receiver returns the edge that removes f's duplicates, or nil if no such edge is working.
 func (e *Engine) receiver(f *flow) *edge {
 	if r := e.edges[f.Receiver]; r != nil && !r.Lost && !r.leaving {
 		return r
@@ -122,11 +122,11 @@ func (e *Engine) prepared(f *flow) bool {
 	return r != nil && r.ready[f.Destination]
 }
 
-// held reports whether the flow's path set must wait for its receiver: a sender never duplicates
-// packets that no receiver eliminates.
+// held reports whether the flow's path set must wait for its receiver, since a sender never
+// duplicates packets whose replicas no receiver eliminates.
 func (e *Engine) held(f *flow) bool { return f.Paths.Len() > 1 && !e.prepared(f) }
 
-// due returns the time of the next signal to f's sender; zero = none.
+// due returns the time of the next signal to f's sender, or zero if none is due.
 func (e *Engine) due(f *flow) time.Time {
 	s := e.edges[f.Sender]
 	switch {
@@ -140,7 +140,7 @@ func (e *Engine) due(f *flow) time.Time {
 	return time.Time{} // until the receiver reports
 }
 
-// holdAgain divides the rate of stop signals while a flow is held.
+// holdAgain is the interval of stop signals while a flow is held, in multiples of Resend.First.
 const holdAgain = 5
 
 // replicates reports whether the flow's sender last reported several paths in force.
@@ -149,14 +149,14 @@ func (e *Engine) replicates(f *flow) bool {
 	return s != nil && s.policies[f.Destination].Paths.Len() > 1
 }
 
-// settling reports whether an edge of f has just registered: paths that it does not report up yet
-// do not count as lost.
+// settling reports whether an edge of f has just registered, so paths which it does not report
+// up yet do not count as lost.
 func (e *Engine) settling(f *flow) bool {
 	s, r := e.edges[f.Sender], e.receiver(f)
 	return (s != nil && !s.settled) || (r != nil && !r.settled)
 }
 
-// rtt returns a path's RTT as measured by the flow's sender, infinite if unknown.
+// rtt returns a path's RTT in ms as measured by the flow's sender, or infinity if unknown.
 func (e *Engine) rtt(f *flow, index int) float64 {
 	if s := e.edges[f.Sender]; s != nil {
 		if p, ok := s.path(index); ok && p.RTT > 0 {
@@ -166,7 +166,7 @@ func (e *Engine) rtt(f *flow, index int) float64 {
 	return math.Inf(1)
 }
 
-// least returns the path in set with the least RTT, 0 for an empty set.
+// least returns the path in set with the least RTT, or 0 for an empty set.
 func (e *Engine) least(f *flow, set pathset.Set) int {
 	if set == 0 {
 		return 0
@@ -176,7 +176,7 @@ func (e *Engine) least(f *flow, set pathset.Set) int {
 	})
 }
 
-// better reports whether moving a flow from path from to path to gains enough, and describes the
+// better reports whether moving a flow from one path to the other gains enough, and describes the
 // gain.
 func (e *Engine) better(f *flow, from, to int) (string, bool) {
 	a, b := e.rtt(f, from), e.rtt(f, to)
@@ -191,8 +191,8 @@ func (e *Engine) better(f *flow, from, to int) (string, bool) {
 		b < a*(1-e.conf.Redirect.Margin) && b <= a-gain
 }
 
-// pair assigns edges to a flow. It keeps the current ones unless an edge has left, is lost and can
-// be replaced, or another has a longer prefix.
+// pair assigns edges to a flow. It keeps a current edge unless the edge has left, is lost and can be
+// replaced, or another edge has a longer prefix.
 func (e *Engine) pair(f *flow) (changed bool) {
 	was := [2]string{f.Sender, f.Receiver}
 	f.Sender = e.candidate(f.Sender, func(c *edge) int {
@@ -211,8 +211,8 @@ func (e *Engine) pair(f *flow) (changed bool) {
 	return was != [2]string{f.Sender, f.Receiver}
 }
 
-// candidate returns the highest-ranked edge. It prefers edges that are not lost, then the current
-// one among equals.
+// candidate returns the highest-ranked edge, preferring edges that are not lost and, among equals, the
+// current edge.
 func (e *Engine) candidate(now string, rank func(*edge) int) string {
 	best, found := "", -1
 	for _, name := range e.names() {

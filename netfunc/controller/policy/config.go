@@ -19,7 +19,7 @@ type Config struct {
 	Signal   Resend
 
 	ReportInterval time.Duration    // an edge that misses three is lost
-	Rearm          time.Duration    // from start or single path to the next trigger
+	Rearm          time.Duration    // minimum time from a start, or from single path, to the next trigger
 	End            time.Duration    // a flow without uplink for this long has ended
 	Forget         time.Duration    // a flow without uplink for this long is forgotten
 	Grants         map[string]Grant // by edge name; nil = unrestricted
@@ -57,23 +57,24 @@ type Rule string
 
 // The rules. A flow over paths without probes falls back to Paper.
 const (
-	Lateness Rule = "lateness" // packets come late while the flow's path is slower than its minimum or loses probes
+	Lateness Rule = "lateness" // packets are late while the path's RTT is above its minimum or probes are lost
 	Paper    Rule = "paper"    // long intervals in a row (Qian et al., section III.A, steps 1 and 2)
 )
 
-// Trigger defines the conditions of a flow in trouble.
+// Trigger defines when a flow is in trouble.
 type Trigger struct {
 	Rule Rule
-	// Lateness: packets are late by more than the frame interval divided by Sensitivity.
+	// Lateness: packets are late if delayed by more than the frame interval divided by Sensitivity.
 	Sensitivity float64
 	Interval    time.Duration // Paper: longest normal interval between two uplink packets of a viewer
 	Count       int           // Paper: number of longer intervals in a row
-	// Silence of a live flow that fires the trigger by itself; 0 = never.
+	// Silence is the time without packets after which a live flow fires the trigger by itself; 0
+	// means never.
 	Silence time.Duration
-	// Packets that follow another within Merge count as one: delayed frames are acknowledged in
-	// bursts.
+	// Merge is the time within which several packets count as one, since delayed frames are
+	// acknowledged in bursts.
 	Merge time.Duration
-	// Packets that make a flow live. Until then silence does not count.
+	// Live is the number of packets that make a flow live. Before that, silence does not count.
 	Live int
 }
 
@@ -81,17 +82,18 @@ type Trigger struct {
 type Redirect struct {
 	Margin float64       // minimum gain as a fraction of the current RTT
 	Gain   time.Duration // minimum absolute gain
-	Hold   time.Duration // between two moves, unless the path is lost
+	Hold   time.Duration // minimum time between two moves, unless the path is lost
 	Follow bool          // move on any report, not only when the trigger fires
 }
 
-// Resend defines the repetition of a signalling packet until the sender reports it in force: every
-// First until Slow has passed, ten times as slowly until five times Slow, then every Slow.
+// Resend defines how a signalling packet is repeated until the sender reports its path set in force:
+// at intervals of First until Slow has passed, then ten times First (at most Slow) until five times
+// Slow has passed, then Slow.
 type Resend struct {
 	First, Slow time.Duration
 }
 
-// DefaultConfig returns the paper's settings, with our own where it gives none.
+// DefaultConfig returns the default settings. The paper's values are used where it gives them.
 func DefaultConfig() Config {
 	return Config{
 		Mode: api.Auto,
@@ -164,7 +166,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// grantsWrong describes an error in the grants; "" = none.
+// grantsWrong describes an error in the grants, or returns "" if there is none.
 func (c Config) grantsWrong() string {
 	for _, name := range slices.Sorted(maps.Keys(c.Grants)) {
 		g := c.Grants[name]

@@ -1,10 +1,10 @@
-// Package policy selects the paths of each flow, after section III of Qian et al., "Enabling
-// eBPF-based packet duplication for robust volumetric video streaming": the trigger starts
-// duplication over all paths, receivers' eliminations remove paths, a single remaining path ends
-// it, and the trigger is re-armed.
+// Package policy selects the paths of each flow, following section III of Qian et al., "Enabling
+// eBPF-based packet duplication for robust volumetric video streaming". The trigger starts
+// duplication over all paths, and receivers' eliminations remove paths. When a single path remains,
+// duplication ends and the trigger is re-armed.
 //
-// It is a state machine without I/O. Every event takes the time as a parameter; the caller then
-// takes the effects from the engine:
+// It is a state machine without I/O. Every event has the time as a parameter, and the caller takes
+// the effects from the engine afterwards:
 //
 //	         trigger             elimination            one path left
 //	armed ───────────► duplicating ─────────► trimmed ─────────► single
@@ -13,10 +13,10 @@
 //	  │                      └── trigger ──────────┘                │
 //	  └────────────────────── after the re-arm time ───────────────┘
 //
-// If the trigger fires before re-arming although duplication had helped, a single path was not
+// If duplication had helped and the trigger fires again before it is re-armed, a single path is not
 // enough, and the flow returns to trimmed.
 //
-// Two invariants hold: an elimination or a lost path never leaves a flow with an empty set, and
-// within a generation of a path set paths are only removed, so an elimination can be matched to the
-// set it judged.
+// Two invariants hold. An elimination or a lost path never leaves a flow with an empty path set.
+// Within a generation of a path set, paths are only removed, so an elimination can be matched to the
+// set that it judged.
 package policy

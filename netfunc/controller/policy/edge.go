@@ -23,13 +23,13 @@ type edge struct {
 	nonce    uint64
 	heard    time.Time // the last hello or report
 	hello    time.Time
-	settled  bool // a report interval after the hello, when its path states are complete
+	settled  bool // true from a report interval after the hello, when its path states are complete
 	streams  int  // open watch streams
 	watched  bool // had a watch stream since the hello
 }
 
-// reachable reports whether decisions seem to reach the edge at once: it has a watch stream, or
-// never had one. A receiver that crashed loses its stream long before its reports are missed.
+// reachable reports whether decisions seem to reach the edge without delay, because it has a watch
+// stream or never had one. A crashed receiver loses its stream long before its reports are missed.
 func (e *edge) reachable() bool { return e.streams > 0 || !e.watched }
 
 // lostAfter is the number of missed reports after which an edge is lost.
@@ -131,7 +131,7 @@ func checkReport(r api.Report) error {
 	return checkPaths(r.Paths)
 }
 
-// path returns the edge's report of path index.
+// path returns the edge's report on path index.
 func (e *edge) path(index int) (api.Path, bool) {
 	i := slices.IndexFunc(e.Paths, func(p api.Path) bool { return p.Index == index })
 	if i < 0 {
@@ -150,7 +150,7 @@ func (e *edge) up() (s pathset.Set) {
 	return s
 }
 
-// covers returns the length of the longest prefix in list that contains dst, -1 for none.
+// covers returns the length of the longest prefix in list that contains dst, or -1 if none does.
 func covers(list []netip.Prefix, dst netip.Addr) int {
 	best := -1
 	for _, p := range list {

@@ -12,7 +12,8 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// Engine makes the decisions. It is not safe for concurrent use, and times must not decrease.
+// Engine decides which paths each flow uses. It is not safe for concurrent use. The times passed to
+// it must not decrease.
 type Engine struct {
 	conf  Config
 	edges map[string]*edge
@@ -24,7 +25,7 @@ type Engine struct {
 	ignored   uint64         // observations that matched no flow
 
 	effects Effects
-	next    time.Time // not after the earliest deadline; zero = none
+	next    time.Time // at or before the earliest deadline; zero = none
 }
 
 // Effects are the pending results of events.
@@ -44,7 +45,7 @@ type Signal struct {
 	Paths       pathset.Set // empty = turn off
 }
 
-// Errors of events. Wrapping errors read as one sentence.
+// Errors returned for events. The errors that wrap them read as one sentence.
 var (
 	ErrUnknownEdge = errors.New("no edge of this name is registered: say hello first")
 	ErrUnknownFlow = errors.New("no flow to this destination")
@@ -63,9 +64,9 @@ func New(conf Config) *Engine {
 	return &Engine{conf: conf, edges: map[string]*edge{}, flows: map[netip.Addr]*flow{}}
 }
 
-// Reconfigure applies another valid configuration. Flows without an operator's setting take its
-// mode; edges whose claims it no longer grants are removed and returned. The report interval, which
-// edges learn in their hello, and the limits stay.
+// Reconfigure applies another valid configuration. Flows without an operator's setting adopt its mode.
+// Edges whose claims it no longer grants are removed, and their names returned. The limits and the
+// report interval, which edges learn in their hello, do not change.
 func (e *Engine) Reconfigure(now time.Time, conf Config) (gone []string) {
 	conf.ReportInterval = e.conf.ReportInterval
 	conf.MaxFlows, conf.MaxEdges, conf.KeepDecisions = e.conf.MaxFlows, e.conf.MaxEdges, e.conf.KeepDecisions
@@ -100,10 +101,10 @@ func (e *Engine) Take() Effects {
 	return out
 }
 
-// Next returns the latest time for the next Tick; zero = none.
+// Next returns the time by which Tick must be called, or the zero time if no call is needed.
 func (e *Engine) Next() time.Time { return e.next }
 
-// at schedules a Tick at t; zero = none.
+// at schedules a Tick at t, unless t is zero.
 func (e *Engine) at(t time.Time) {
 	if !t.IsZero() && (e.next.IsZero() || t.Before(e.next)) {
 		e.next = t
@@ -184,7 +185,7 @@ func (e *Engine) Retire(now time.Time, name string) (changed []netip.Addr, err e
 	return changed, nil
 }
 
-// Applied reports whether the senders of flows have their path sets in force.
+// Applied reports whether the desired path sets of flows are in force at their senders.
 func (e *Engine) Applied(flows []netip.Addr) bool {
 	return !slices.ContainsFunc(flows, func(dst netip.Addr) bool { f := e.flows[dst]; return f != nil && !f.Applied })
 }
@@ -278,12 +279,12 @@ func (e *Engine) compare(now time.Time, c *edge) {
 		p, there := c.policies[f.Destination]
 		nonce := p.Nonce
 		if !there {
-			nonce = c.nonce // an empty set may be missing from the map
+			nonce = c.nonce // the map need not contain empty sets
 		}
 		switch {
 		case p.Paths != f.Paths:
 			if f.Applied {
-				e.resignal(now, f) // the edge lost it, or another controller signalled
+				e.resignal(now, f) // the edge lost the set, or another controller changed it
 			}
 		case !f.Applied && !e.held(f) && nonce >= f.nonce:
 			f.Applied, f.reported = true, false
@@ -309,8 +310,8 @@ func (e *Engine) elsewhere(f *flow, c *edge) bool {
 	return s != c && (s == nil || !s.Lost)
 }
 
-// adopt creates a flow for an unknown policy in force, left by an earlier run whose state is lost.
-// Viewers notice no change.
+// adopt creates a flow for an unknown policy in force, which an earlier run left whose state is lost.
+// Nothing changes for viewers.
 func (e *Engine) adopt(now time.Time, c *edge, p api.Policy) {
 	f, err := e.flow(now, p.Destination)
 	if err != nil || f.Paths != 0 { // already settled by the mode
@@ -343,7 +344,7 @@ func (e *Engine) Uplink(now time.Time, name string, seen []api.Observation) erro
 		}
 		f := e.flows[dst]
 		if covers(c.Towards, dst) < 0 && covers(c.Behind, dst) < 0 && e.conf.Grants != nil {
-			e.ignored++ // not a viewer behind the edge
+			e.ignored++ // the source is not a viewer behind the edge
 			continue
 		}
 		if f == nil {
@@ -452,7 +453,7 @@ func (e *Engine) Eliminate(now time.Time, name string, o api.Elimination) (api.F
 	return f.viewing(), nil
 }
 
-// maxReason limits an edge's reason, bytes.
+// maxReason limits an edge's reason in bytes.
 const maxReason = 300
 
 // clean makes an edge's text safe for a log line.
@@ -494,8 +495,8 @@ func (e *Engine) Set(now time.Time, dst netip.Addr, s api.Setting) (api.Flow, er
 	return f.viewing(), nil
 }
 
-// settable returns an error if a setting could never take effect: no edge sends to the destination,
-// or no such edge has the paths. Before the first edge it accepts everything.
+// settable returns an error if a setting could never take effect because no edge sends to the
+// destination, or no such edge has the paths. Before the first edge registers it accepts everything.
 func (e *Engine) settable(dst netip.Addr, paths pathset.Set) error {
 	var there pathset.Set
 	covered := len(e.edges) == 0
@@ -604,7 +605,7 @@ func (e *Engine) tick(now time.Time, f *flow) {
 	}
 }
 
-// listen judges the silence of a flow's viewers.
+// listen fires the trigger if a viewer of the flow has been silent too long.
 func (e *Engine) listen(now time.Time, f *flow) {
 	for _, m := range f.meters {
 		if why := m.silence(e.conf.Trigger, e.strain(f), now); why != "" {
@@ -613,7 +614,7 @@ func (e *Engine) listen(now time.Time, f *flow) {
 	}
 }
 
-// end ends a flow whose viewer has been silent for long.
+// end ends a flow whose viewer has been silent for Config.End.
 func (e *Engine) end(now time.Time, f *flow) {
 	if f.Live {
 		f.Live = false
@@ -657,8 +658,8 @@ func (e *Engine) plan() {
 	}
 }
 
-// displace forgets the unproven flow whose viewer has been silent longest, and reports whether
-// there was one. Forged sources of single packets thus displace each other, not a viewer that keeps
+// displace forgets the unproven flow whose viewer has been silent longest, and reports whether there
+// was one. Forged sources of single packets thus displace each other instead of a viewer that keeps
 // sending.
 func (e *Engine) displace() bool {
 	var oldest *flow
@@ -676,8 +677,8 @@ func (e *Engine) displace() bool {
 	return true
 }
 
-// proven reports whether a flow must be kept: an operator set it, it has paths, or a viewer sent
-// enough packets to make it live.
+// proven reports whether a flow must be kept because an operator set it, it has paths, its paths have
+// not been removed at the sender yet, or a viewer sent enough packets to make it live.
 func (e *Engine) proven(f *flow) bool {
 	if f.set || f.Paths != 0 || !f.Applied {
 		return true
@@ -711,8 +712,8 @@ func (e *Engine) flow(now time.Time, dst netip.Addr) (*flow, error) {
 	return f, nil
 }
 
-// covered reports whether a sender may duplicate to dst, or a receiver, whose sender may register
-// later, has it behind.
+// covered reports whether a sender may duplicate to dst, or dst is behind a receiver, whose sender may
+// register later.
 func (e *Engine) covered(dst netip.Addr) bool {
 	for _, c := range e.edges {
 		if (c.Role.Sends() && covers(c.Towards, dst) >= 0) || (c.Role.Receives() && covers(c.Behind, dst) >= 0) {
@@ -743,7 +744,7 @@ func (e *Engine) touch(f *flow) {
 	e.effects.Durable = true
 }
 
-// decide records a decision. Equal decisions of one event for many flows are merged.
+// decide records a decision. If an event leads to equal decisions for several flows, they are merged.
 func (e *Engine) decide(now time.Time, d api.Decision) {
 	d.Time = now
 	e.effects.Durable = true
@@ -761,7 +762,7 @@ func (e *Engine) decide(now time.Time, d api.Decision) {
 	e.forgetDecisions()
 }
 
-// alike reports whether two decisions of one event differ only in their destinations.
+// alike reports whether two decisions about the same event differ only in their destinations.
 func alike(a, b api.Decision) bool {
 	return a.Destination.IsValid() && b.Destination.IsValid() && a.Time.Equal(b.Time) && a.Kind == b.Kind &&
 		a.Edge == b.Edge &&
@@ -770,8 +771,8 @@ func alike(a, b api.Decision) bool {
 		a.Rewards == nil && b.Rewards == nil
 }
 
-// forgetDecisions drops the oldest decisions while the rest covers KeepDecisions destinations. It
-// keeps those of the current event.
+// forgetDecisions drops the oldest decisions as long as the others cover KeepDecisions destinations.
+// It keeps the decisions of the current event.
 func (e *Engine) forgetDecisions() {
 	for len(e.decisions) > len(e.effects.Decisions) && e.kept-1-len(e.decisions[0].Others) >= e.conf.KeepDecisions {
 		e.kept -= 1 + len(e.decisions[0].Others)
@@ -809,8 +810,8 @@ func (e *Engine) Edges() []api.EdgeStatus {
 // Known reports whether an edge is registered.
 func (e *Engine) Known(name string) bool { return e.edges[name] != nil }
 
-// Decisions returns at most limit decisions after sequence number since, oldest first, without
-// those already forgotten.
+// Decisions returns at most limit decisions after sequence number since, oldest first. Forgotten
+// decisions are missing.
 func (e *Engine) Decisions(since uint64, limit int) []api.Decision {
 	kept := e.decisions
 	i, _ := slices.BinarySearchFunc(kept, since, func(d api.Decision, s uint64) int {

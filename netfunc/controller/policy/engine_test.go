@@ -15,7 +15,7 @@ import (
 	"holocast/netfunc/signal"
 )
 
-// A step is one step in the life of a flow, which starts live and armed unless before changes that.
+// A step is one step in the life of a flow. The flow starts live and armed unless before changes that.
 type step struct {
 	name   string
 	conf   func(*Config)
@@ -37,7 +37,7 @@ var all = pathset.Of(1, 2, 3, 4, 5)
 
 func duplicating(w *world) { w.trouble(); w.report("a") }
 
-// single takes a flow down to path 2, a while after a start that helped; more is the extra time
+// single reduces a flow to path 2 some time after a start that helped. more is the additional time
 // before the last elimination.
 func single(w *world, more time.Duration) {
 	duplicating(w)
@@ -402,8 +402,8 @@ func (w *world) reasons() string {
 	return b.String()
 }
 
-// TestAddedInVain: if paths added to a trimmed set are removed again, the next addition waits twice
-// as long each time, until the network changes.
+// TestAddedInVain checks that whenever paths added to a trimmed set are removed again, the wait before
+// the next addition doubles, until the network changes.
 func TestAddedInVain(t *testing.T) {
 	w := pair(t, nil)
 	w.live(time.Second, 33*time.Millisecond)
@@ -453,8 +453,8 @@ func TestAddedInVain(t *testing.T) {
 	}
 }
 
-// TestLossyPathsRest: paths that did not carry the flow are excluded from starts for sixteen times
-// the re-arm time, with or without a single path in between, unless fewer than two others are up.
+// TestLossyPathsRest checks that paths that did not carry the flow are excluded from starts for sixteen
+// times the re-arm time, with or without a single path in between, unless fewer than two others are up.
 // Paths removed for other reasons are not excluded.
 func TestLossyPathsRest(t *testing.T) {
 	w := pair(t, nil)
@@ -495,7 +495,7 @@ func TestLossyPathsRest(t *testing.T) {
 	again(1, 3, 4, 5) // rather than one path alone
 }
 
-// Duplication backs off for a viewer that is slow by itself, but not for one that it helps.
+// Duplication backs off for a viewer that is itself slow, but not for a viewer that it helps.
 func TestDuplicationDoesNotHelp(t *testing.T) {
 	rest := func(w *world) time.Duration {
 		t.Helper()
@@ -582,7 +582,7 @@ func TestSignalling(t *testing.T) {
 	}
 }
 
-// A report that crossed a change does not acknowledge it, even if the sets look the same.
+// A report that crossed a change on the way does not acknowledge it, even if the sets look the same.
 func TestAcknowledgementOfTheRightChange(t *testing.T) {
 	w := pair(t, nil)
 	w.live(time.Second, 33*time.Millisecond)
@@ -638,7 +638,7 @@ func TestReconcile(t *testing.T) {
 	})
 }
 
-// Path sets of an earlier controller stay.
+// Path sets of an earlier controller are kept.
 func TestAdopt(t *testing.T) {
 	for paths, state := range map[uint8]api.State{0x13: api.Trimmed, 0x02: api.Armed} {
 		w := newWorld(t, DefaultConfig())
@@ -754,7 +754,7 @@ func TestReasonOfAnEdge(t *testing.T) {
 	}
 }
 
-// Pairing takes the edge with the longest prefix, the named peer, and no lost edge.
+// Pairing selects the edge with the longest prefix and the named peer, but no lost edge.
 func TestPairing(t *testing.T) {
 	prefix := netip.MustParsePrefix
 	sender := func(name, peer, towards string) api.Edge {
@@ -837,8 +837,8 @@ func TestPairing(t *testing.T) {
 	}
 }
 
-// A flow moves to another sender when its own is lost; the lost one is told to stop when it
-// returns.
+// A flow moves to another sender when its own is lost. When the lost one returns, it is signalled to
+// stop.
 func TestSenderTakesOver(t *testing.T) {
 	w := pair(t, nil)
 	w.hello("a2")

@@ -8,7 +8,7 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// source distinguishes viewers behind one address, and the edges that see them.
+// source distinguishes the viewers behind one address and the edges that observe them.
 type source struct {
 	edge   string
 	viewer netip.AddrPort
@@ -22,30 +22,30 @@ type flow struct {
 	api.Flow
 	set    bool // set by an operator, and thus never forgotten
 	meters map[source]*meter
-	seen   time.Time // the last uplink packet, or the creation
+	seen   time.Time // time of the last uplink packet, or of the creation
 	began  time.Time // start of State
 	moved  time.Time // the last start or move
-	// The path set before the elimination that left one path, kept until that is undone or the
-	// re-arm time has passed.
+	// before is the path set before the elimination that left one path. It is kept until the
+	// elimination is undone or the re-arm time has passed.
 	before pathset.Set
-	// The trimmed set to which the last start added paths, until elimination has judged them, and
-	// the number of times in a row that it removed them all again, up to maxIdle.
+	// tried is the trimmed set to which the last start added paths, kept until elimination has
+	// judged them. vain counts how often in a row it has removed them all again, up to maxIdle.
 	tried pathset.Set
 	vain  int
-	// Times at which each path was last removed for not carrying the flow.
+	// lossy holds the time at which each path was last removed for not carrying the flow.
 	lossy [pathset.Max]time.Time
-	// Whether the last start helped: Trigger.Live good intervals in a row were seen, or the trigger
-	// fired although all paths were in use.
+	// helped means that Trigger.Live good intervals in a row were seen after the last start; useless
+	// means that the trigger fired although all paths were in use.
 	helped, useless bool
 	idle            int // consecutive starts that did not help, up to maxIdle
 
-	noop  uint64 // last generation with a logged trigger without effect
-	stale uint64 // last generation with a logged refused elimination
+	noop  uint64 // generation + 1 of the last logged trigger without effect
+	stale uint64 // generation of the last logged refusal of an elimination
 
-	// The state of signalling to the sender.
+	// State of signalling to the sender.
 	signalled time.Time // the first signalling packet with Paths
 	resent    time.Time // the last one
-	nonce     uint64    // of the first one; 0 = any reported nonce acknowledges
+	nonce     uint64    // nonce of the first one; 0 = any reported nonce acknowledges
 	reported  bool      // logged that the sender does not answer
 }
 
@@ -61,21 +61,21 @@ func (f *flow) viewing() api.Flow {
 	return out
 }
 
-// maxIdle bounds how many times the re-arm time is doubled.
+// maxIdle limits how often the re-arm time is doubled.
 const maxIdle = 6
 
-// rearm is the duration of state Single. It grows while duplication does not help, since the cause
-// then lies elsewhere.
+// rearm returns the duration of state Single. It doubles each time duplication does not help, since
+// the cause then lies elsewhere.
 func (f *flow) rearm(c Config) time.Duration { return c.Rearm << f.idle }
 
-// rest returns the minimum age of a trimmed set before paths are added again. It grows while added
-// paths are removed again, since they waste bandwidth and CPU time.
+// rest returns the minimum age of a trimmed set before paths are added again. It doubles each time
+// added paths are removed again, since they waste bandwidth and CPU time.
 func (f *flow) rest(c Config) time.Duration { return c.Rearm << f.vain }
 
-// restLossy multiplies the rest of paths that do not carry the flow.
+// restLossy is how long paths that did not carry the flow are not used, in re-arm times.
 const restLossy = 16
 
-// unfit returns the paths found recently not to carry the flow.
+// unfit returns the paths that recently did not carry the flow.
 func (f *flow) unfit(c Config, now time.Time) (set pathset.Set) {
 	for i, at := range f.lossy {
 		if !at.IsZero() && now.Sub(at) < restLossy*c.Rearm {
@@ -92,14 +92,14 @@ func (f *flow) calm() {
 	}
 }
 
-// signalDue returns the time of the next signal to the sender; zero = none. A lost sender is
-// signalled slowly: its kernel program may still be running.
+// signalDue returns the time of the next signal to the sender, or zero if none is due. A lost sender
+// is signalled at a low rate, as its kernel program may still be running.
 func (f *flow) signalDue(r Resend, sender *edge) time.Time {
 	switch {
 	case f.Applied || sender == nil:
 		return time.Time{}
 	case f.signalled.IsZero():
-		return f.began // at once
+		return f.began // immediately
 	}
 	wait := r.First
 	switch age := f.resent.Sub(f.signalled); {

@@ -11,7 +11,7 @@ import (
 	"holocast/netfunc/signal"
 )
 
-// An edge may claim what its grant allows; otherwise the error names the excess.
+// An edge may claim only resources that its grant allows; otherwise the error names the excess.
 func TestGrants(t *testing.T) {
 	prefixes := func(s ...string) (out []netip.Prefix) {
 		for _, p := range s {
@@ -76,7 +76,7 @@ func TestGrants(t *testing.T) {
 			}
 		})
 	}
-	// Nor may it report viewers outside its grant.
+	// An edge cannot report viewers outside its grant.
 	e := New(conf)
 	if err := e.Hello(time.Unix(1, 0), api.Edge{
 		Name: "a", Role: api.Sender, Signal: address,

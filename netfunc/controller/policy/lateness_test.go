@@ -10,14 +10,14 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// A stream is a viewer's frames over path 1 and the receipts that follow.
+// A stream consists of a viewer's frames over path 1 and the receipts for them.
 type stream struct {
 	fps     float64
 	packets int                                           // per frame
 	loss    float64                                       // of packets and probes
 	floor   time.Duration                                 // one-way delay
-	noise   time.Duration                                 // mean of further delay, per packet
-	varies  [2]time.Duration                              // range of further delay, held for 50 to 200 ms
+	noise   time.Duration                                 // mean of extra delay, per packet
+	varies  [2]time.Duration                              // range of extra delay, held for 50 to 200 ms
 	step    time.Duration                                 // delay added permanently, from begins on
 	dead    bool                                          // once it varies
 	decode  func(*rand.Rand, time.Duration) time.Duration // time to show a frame
@@ -27,7 +27,7 @@ type stream struct {
 // begins is the time at which a stream's path begins to vary.
 const begins = 10 * time.Second
 
-// delays returns the further delay of a direction over time.
+// delays returns a direction's extra delay as a function of time.
 func (s stream) delays(r *rand.Rand) func(time.Duration) time.Duration {
 	var held, until time.Duration
 	return func(at time.Duration) time.Duration {
@@ -42,8 +42,8 @@ func (s stream) delays(r *rand.Rand) func(time.Duration) time.Duration {
 	}
 }
 
-// starts plays a stream through an engine and returns the time at which duplication starts, 0 =
-// never, and the reason.
+// starts plays a stream through an engine. It returns the time at which duplication starts, or 0 if
+// it does not, and the reason.
 func (s stream) starts(t *testing.T, seed uint64, length time.Duration) (time.Duration, string) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -53,7 +53,7 @@ func (s stream) starts(t *testing.T, seed uint64, length time.Duration) (time.Du
 	begun := w.now
 	forward, back := s.delays(r), s.delays(r)
 
-	// Probes, every 100 ms; reports, every second and when the path gets worse.
+	// There is a probe every 100 ms, and a report every second and when the path gets worse.
 	var rtts []time.Duration // 0 = lost
 	var told time.Duration
 	var toldMute bool
@@ -99,7 +99,7 @@ func (s stream) starts(t *testing.T, seed uint64, length time.Duration) (time.Du
 			return 0, ""
 		}
 		arrives := sent + s.floor + forward(sent) + exp(s.noise)
-		for lost := s.packets; lost > 0; { // each round trip repeats the packets lost in the last
+		for lost := s.packets; lost > 0; { // each round trip retransmits the packets lost in the previous one
 			again := 0
 			for range lost {
 				if r.Float64() < s.loss {
@@ -112,7 +112,7 @@ func (s stream) starts(t *testing.T, seed uint64, length time.Duration) (time.Du
 		}
 		shown := max(arrives, free)
 		if shown > arrives+time.Duration(2/s.fps*float64(time.Second)) || s.dead && sent >= begins {
-			shown = 0 // the decoder skips it, or it is lost
+			shown = 0 // the decoder skips the frame, or it is lost
 		} else {
 			shown += s.decode(r, sent)
 			free = shown
@@ -135,7 +135,8 @@ func (s stream) starts(t *testing.T, seed uint64, length time.Duration) (time.Du
 	}
 }
 
-// decoding returns decoding times between two limits, with a pause of up to 900 ms every so often.
+// decoding returns decoding times between two limits, with an extra 100 to 900 ms at intervals of
+// pauses.
 func decoding(least, most, pauses time.Duration) func(*rand.Rand, time.Duration) time.Duration {
 	next := pauses
 	return func(r *rand.Rand, at time.Duration) time.Duration {
@@ -148,7 +149,7 @@ func decoding(least, most, pauses time.Duration) func(*rand.Rand, time.Duration)
 	}
 }
 
-// levels are the frames of Table I's streams, at 1400 bytes a packet.
+// levels holds the frame sizes of Table I's streams, in packets of 1400 bytes.
 var levels = map[string]int{"NFOV": 210, "HD": 340, "FHD": 645}
 
 // table1 is path 1 of Table I.
@@ -230,7 +231,8 @@ func TestLatenessRests(t *testing.T) {
 	}
 }
 
-// TestStrain: the strain of the path in use counts; with several paths, that of the best.
+// TestStrain checks that the strain of the path in use counts, or of the best path if there are
+// several.
 func TestStrain(t *testing.T) {
 	w := pair(t, nil)
 	w.live(time.Second, 33*time.Millisecond)
@@ -265,8 +267,8 @@ func TestStrain(t *testing.T) {
 	}
 }
 
-// TestLatenessSilence: the silence of a viewer counts only while its path is silent too, whichever
-// falls silent first.
+// TestLatenessSilence checks that the silence of a viewer counts only while its path is also silent,
+// whichever falls silent first.
 func TestLatenessSilence(t *testing.T) {
 	w := pair(t, nil)
 	w.plain["a"] = api.Route{Path: 1}

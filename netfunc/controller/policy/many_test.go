@@ -11,8 +11,8 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// An event that changes many flows alike yields one decision listing them all, and the decision log
-// is bounded by the number of flows it covers.
+// An event that changes many flows in the same way yields one decision that lists them all. The
+// decision log is limited by the number of flows that it covers.
 func TestEventOfManyFlows(t *testing.T) {
 	const flows = 100
 	w := pair(t, func(c *Config) { c.Mode, c.KeepDecisions = api.Duplicate, 3*flows })

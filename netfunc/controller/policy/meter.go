@@ -9,12 +9,13 @@ import (
 
 // Constants of the rule Lateness.
 const (
-	// rhythm is the number of intervals whose median is the frame interval, and within which late
-	// ones count; 16 suffice for a verdict.
+	// rhythm is the number of intervals whose median is the frame interval, and among which late
+	// intervals are counted. enoughRhythm of them suffice for a verdict.
 	rhythm, enoughRhythm = 64, 16
-	// lateCount late intervals fire the trigger. A single change of a path's delay causes one.
+	// lateCount is the number of late intervals that fire the trigger. One change of a path's delay
+	// causes one.
 	lateCount = 2
-	// silentIntervals is the shortest silence, in frame intervals, of a slow flow.
+	// silentIntervals is the shortest silence, in frame intervals, that counts for a slow flow.
 	silentIntervals = 4
 )
 
@@ -37,14 +38,14 @@ type meter struct {
 // time, as measured by the edges' probes.
 type strain struct {
 	known  bool          // the path and its probes are known
-	excess time.Duration // mean round trip of the last two seconds above the minimum of the last 128
+	excess time.Duration // mean RTT of the last two seconds minus the minimum of the newest 128 probes
 	lossy  bool          // probes are lost
 	mute   bool          // no probe is answered
 	path   string        // description
 }
 
-// frame returns the interval of the flow's frames: the median of the newest intervals, 0 = unknown
-// yet. Neither delayed frames nor the bursts behind them move it.
+// frame returns the flow's frame interval, which is the median of the newest intervals, or 0 if it is
+// not known yet. Neither delayed frames nor the bursts after them change it much.
 func (m *meter) frame() time.Duration {
 	n := min(m.counted, rhythm)
 	if n < enoughRhythm {
@@ -60,17 +61,17 @@ func (t Trigger) tolerance(frame time.Duration) time.Duration {
 	return max(time.Duration(float64(frame)/t.Sensitivity), t.Merge, time.Millisecond)
 }
 
-// observe adds a packet and returns the reason if the trigger fires, else "". A gap of at least end
-// starts over: the viewer was away.
+// observe adds a packet and returns the reason if the trigger fires, or "". After a gap of at least
+// end it starts over, since the viewer was away.
 func (m *meter) observe(t Trigger, p strain, end time.Duration, at int64, now time.Time) string {
 	m.seen, m.silent, m.fired = now, false, false
 	gap := time.Duration(at - m.last)
 	switch {
 	case m.packets == 0 || gap >= end || gap <= -end:
-		// The first packet, the first in a long time, or one of an edge that restarted.
+		// This is the first packet, the first in a long time, or from an edge that restarted.
 		*m = meter{last: at, seen: now, packets: 1}
 		return ""
-	case gap < t.Merge: // may be negative: records of two CPUs may be swapped
+	case gap < t.Merge: // may be negative, as records of two CPUs may be swapped
 		return ""
 	}
 	m.last, m.interval = at, gap
@@ -99,9 +100,9 @@ func (m *meter) count(long bool, t Trigger) bool {
 	return long
 }
 
-// lateness judges an interval by the frame interval. A late packet alone proves nothing: the viewer
-// may decode slowly, or its own network may be bad. So the trigger fires only while the path is
-// strained by half as much.
+// lateness judges an interval by the frame interval. A late packet alone proves nothing, as the viewer
+// may decode slowly or its own network may be bad. The trigger therefore fires only while the path
+// loses probes or is delayed by more than half the tolerance.
 func (m *meter) lateness(t Trigger, p strain, gap, frame time.Duration) string {
 	if frame == 0 {
 		m.count(gap > t.Interval, t)
@@ -121,8 +122,8 @@ func (m *meter) lateness(t Trigger, p strain, gap, frame time.Duration) string {
 		ms(tolerance), p.path)
 }
 
-// silence returns the reason if the trigger fires at now for lack of packets, else "". With the
-// rule Lateness, a viewer's silence does not count while its path answers probes.
+// silence returns the reason if the trigger fires at now for lack of packets, or "". With the rule
+// Lateness, a viewer's silence does not count while probes are answered on its path.
 func (m *meter) silence(t Trigger, p strain, now time.Time) string {
 	if m.fired || t.Silence == 0 || m.packets < t.Live || now.Before(m.seen.Add(m.patience(t))) {
 		return ""
@@ -135,7 +136,7 @@ func (m *meter) silence(t Trigger, p strain, now time.Time) string {
 	return fmt.Sprintf("no uplink packet of a live flow for %s", ms(now.Sub(m.seen)))
 }
 
-// patience returns the length of a silence that counts.
+// patience returns the minimum length of a silence that counts.
 func (m *meter) patience(t Trigger) time.Duration {
 	if t.Rule == Lateness {
 		return max(t.Silence, silentIntervals*m.frame())
@@ -143,7 +144,7 @@ func (m *meter) patience(t Trigger) time.Duration {
 	return t.Silence
 }
 
-// silentAt returns the time at which the current silence counts; zero = never.
+// silentAt returns the time from which the current silence counts, or zero if it does not.
 func (m *meter) silentAt(t Trigger) time.Time {
 	if t.Silence == 0 || m.silent || m.packets < t.Live {
 		return time.Time{}

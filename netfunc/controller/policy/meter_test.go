@@ -19,7 +19,7 @@ func at(gaps ...int) []int64 {
 func TestMeter(t *testing.T) {
 	for name, c := range map[string]struct {
 		packets []int64
-		fires   []int // indices of the packets that fire
+		fires   []int // indices of the packets that fire the trigger
 	}{
 		"steady":             {at(33, 33, 33, 34, 33, 33), nil},
 		"just below":         {at(150, 150, 150, 150, 150), nil},

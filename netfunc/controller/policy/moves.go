@@ -13,7 +13,7 @@ import (
 func (e *Engine) move(now time.Time, f *flow, state api.State, paths pathset.Set, d api.Decision) {
 	d.Destination, d.From, d.To, d.State = f.Destination, f.Paths, paths, state
 	if paths&^f.Paths != 0 {
-		// Based on the time, generations also grow across a restart without state.
+		// Being based on the time, generations grow even across a restart without state.
 		f.Generation = max(f.Generation+1, uint64(max(now.UnixMilli(), 1)))
 	}
 	switch {
@@ -63,16 +63,16 @@ func (e *Engine) resignal(now time.Time, f *flow) {
 	}
 }
 
-// signalUnknown signals a sender in unknown state. An empty set waits for its first report: senders
-// start with empty sets.
+// signalUnknown signals a sender whose state is unknown. An empty set waits for the sender's first
+// report, since senders start with empty sets.
 func (e *Engine) signalUnknown(now time.Time, f *flow) {
 	if f.Paths != 0 || !f.Applied {
 		e.resignal(now, f)
 	}
 }
 
-// signal sends the flow's path set to the sender once. A duplicating sender receives only one of
-// the paths while the receiver has yet to confirm.
+// signal sends the flow's path set to the sender once. Until the receiver has confirmed, a sender that
+// is duplicating receives only one of the paths.
 func (e *Engine) signal(now time.Time, f *flow) {
 	s := e.edges[f.Sender]
 	if s == nil {
@@ -109,8 +109,8 @@ func (e *Engine) signal(now time.Time, f *flow) {
 	e.at(e.due(f))
 }
 
-// confirmed processes a receiver's readiness: it signals the senders of flows that are now ready,
-// and stops those whose replicas are no longer eliminated.
+// confirmed processes a receiver's readiness. It signals the senders of flows that are now ready, and
+// stops duplication of flows whose replicas are no longer eliminated.
 func (e *Engine) confirmed(now time.Time, c *edge) {
 	for _, f := range e.each() {
 		if f.Receiver != c.Name || f.Sender == "" || f.Paths.Len() < 2 {
@@ -135,8 +135,8 @@ func (e *Engine) fire(now time.Time, f *flow, why string) {
 	}
 }
 
-// start begins duplication over all usable paths (step 3 of the paper's section III.A), also from a
-// trimmed set that proved too small. Paths that recently did not carry the flow are left out if two
+// start begins duplication over all usable paths (step 3 of the paper's section III.A), or resumes it
+// if a trimmed set proved too small. Paths that recently did not carry the flow are omitted if two
 // others are usable.
 func (e *Engine) start(now time.Time, f *flow, why string) {
 	all := e.usable(f)
@@ -187,9 +187,9 @@ func (e *Engine) start(now time.Time, f *flow, why string) {
 	}
 }
 
-// regret undoes the elimination that recently left one path, and reports whether it did. A trigger
-// so soon after shows that it was a mistake, unless duplication had not helped before or the
-// delayed packets were sent before it.
+// regret undoes an elimination that recently left one path, and reports whether it did. A trigger so
+// soon after the elimination shows that it was a mistake, unless duplication had not helped or the
+// delayed packets were sent earlier.
 func (e *Engine) regret(now time.Time, f *flow, usable pathset.Set, why string) bool {
 	back := (f.before | f.Paths) & usable
 	late := e.conf.Trigger.Interval * time.Duration(e.conf.Trigger.Count)
@@ -206,7 +206,7 @@ func (e *Engine) regret(now time.Time, f *flow, usable pathset.Set, why string) 
 	return true
 }
 
-// futile records, once per generation, a trigger without effect.
+// futile records a trigger without effect, once per generation.
 func (e *Engine) futile(now time.Time, f *flow, why string) {
 	if f.noop == f.Generation+1 {
 		return
@@ -218,10 +218,10 @@ func (e *Engine) futile(now time.Time, f *flow, why string) {
 	})
 }
 
-// steer sends a flow over the best single path for lack of a receiver.
+// steer moves a flow to the best single path because there is no receiver.
 func (e *Engine) steer(now time.Time, f *flow, why string) {
 	among := f.Paths & e.usable(f)
-	if among == 0 || f.Paths.Len() == 1 { // no replicas to choose from: try another path
+	if among == 0 || f.Paths.Len() == 1 { // there are no replicas to choose from, so try another path
 		among = e.usable(f) &^ f.Paths
 	}
 	to := e.least(f, among)
@@ -235,8 +235,8 @@ func (e *Engine) steer(now time.Time, f *flow, why string) {
 	})
 }
 
-// redirect moves a flow to the path with the least RTT (the paper's section IV.D). If quiet, an
-// attempt without gain is not recorded.
+// redirect moves a flow to the path with the least RTT (the paper's section IV.D). If quiet is set,
+// attempts without gain are not recorded.
 func (e *Engine) redirect(now time.Time, f *flow, why string, quiet bool) {
 	usable := e.usable(f)
 	to := e.least(f, usable)
@@ -268,7 +268,7 @@ func (e *Engine) redirect(now time.Time, f *flow, why string, quiet bool) {
 	e.move(now, f, api.Redirected, pathset.Of(to), api.Decision{Kind: "redirect", Reason: why + ": " + reason})
 }
 
-// settle adapts every flow to changed edges and paths. why describes the change; "" = only
+// settle adapts every flow to changed edges and paths. why describes the change, or is "" if only
 // measurements changed.
 func (e *Engine) settle(now time.Time, why string) {
 	for _, f := range e.each() {
@@ -344,7 +344,7 @@ func (e *Engine) followAuto(now time.Time, f *flow, usable pathset.Set, why stri
 	left := f.Paths & usable
 	switch {
 	case usable == 0:
-		// No path to choose from: the sender's kernel program passes packets unchanged.
+		// There is no path to choose, and the sender's kernel program passes packets unchanged.
 	case f.Paths == 0:
 		if dead := e.stranded(now, f); dead != "" {
 			e.start(now, f, dead)
@@ -365,7 +365,7 @@ func (e *Engine) followAuto(now time.Time, f *flow, usable pathset.Set, why stri
 	}
 }
 
-// fixed returns the single path to which an operator redirects the flow, else 0.
+// fixed returns the single path to which an operator redirects the flow, or 0.
 func (f *flow) fixed() pathset.Set {
 	if f.Mode == api.Redirect && f.Allowed.Len() == 1 {
 		return f.Allowed
@@ -373,8 +373,7 @@ func (f *flow) fixed() pathset.Set {
 	return 0
 }
 
-// pinned reports whether the flow keeps its paths without a viewer because of an operator's
-// setting.
+// pinned reports whether an operator's setting makes the flow keep its paths without a viewer.
 func (f *flow) pinned() bool { return f.set && (f.Mode == api.Duplicate || f.fixed() != 0) }
 
 // resting returns the state of a flow under plain routing.

@@ -42,7 +42,7 @@ func TestReceiverConfirmsFirst(t *testing.T) {
 	}
 }
 
-// A receiver that withdraws its confirmation gets no more replicas.
+// Replicas to a receiver stop when it withdraws its confirmation.
 func TestReceiverNoLongerReady(t *testing.T) {
 	w := pair(t, nil)
 	w.mode(api.Duplicate, 1, 2)
@@ -70,7 +70,7 @@ func TestReceiverNoLongerReady(t *testing.T) {
 	}
 }
 
-// An operator's duplication waits for a receiver, and stops without it.
+// Duplication set by an operator waits for a receiver, and stops without one.
 func TestDuplicateWithoutReceiver(t *testing.T) {
 	for name, away := range map[string]func(*world){
 		"left":    func(w *world) { _ = w.e.Leave(w.now, "b"); w.deliver() },

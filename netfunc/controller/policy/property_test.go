@@ -144,7 +144,7 @@ func (p *play) check() {
 		}
 		was, there := p.begun[f.Destination]
 		switch {
-		case !there || f.Generation == 0: // new, or forgotten and created again
+		case !there || f.Generation == 0: // the flow is new, or was forgotten and created again
 		case f.Generation < was.Generation:
 			p.t.Fatalf("generation %d after %d", f.Generation, was.Generation)
 		case f.Generation == was.Generation && f.Paths&^was.Paths != 0:
@@ -180,7 +180,7 @@ func run(t *testing.T, script []byte) {
 	for len(p.script) > 0 {
 		p.step()
 	}
-	// Once all is well, the senders have the desired sets.
+	// Once all faults are repaired, the senders have the desired sets.
 	clear(p.deaf)
 	for _, name := range []string{"a", "b"} {
 		p.hello(name)
@@ -231,7 +231,7 @@ func FuzzEngine(f *testing.F) {
 	})
 }
 
-// FuzzRestore: arbitrary bytes as state never break the engine.
+// FuzzRestore checks that arbitrary bytes as state never break the engine.
 func FuzzRestore(f *testing.F) {
 	w := pair(f, nil)
 	w.live(time.Second, 33*time.Millisecond)

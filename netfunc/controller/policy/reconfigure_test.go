@@ -9,7 +9,7 @@ import (
 	"holocast/netfunc/api"
 )
 
-// A changed configuration applies at once, except for the report interval and the limits.
+// A changed configuration applies immediately, except for the report interval and the limits.
 func TestReconfigure(t *testing.T) {
 	w := pair(t, nil)
 	w.live(time.Second, 30*time.Millisecond)

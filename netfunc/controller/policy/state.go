@@ -23,7 +23,7 @@ type KeptFlow struct {
 	Set bool `json:"set,omitempty"` // by an operator
 }
 
-// State returns the persistent state, with the newest keep decisions.
+// State returns the persistent state with the newest decisions, at most keep.
 func (e *Engine) State(keep int) State {
 	s := State{
 		Sequence: e.sequence, Edges: e.Edges(),
@@ -35,15 +35,15 @@ func (e *Engine) State(keep int) State {
 	return s
 }
 
-// Restore loads a State into a new engine: path sets stay in force, and edges and viewers get the
-// usual time to appear. On error, which names the invalid part, the engine must not be used.
+// Restore loads a State into a new engine. Path sets stay in force, and edges and viewers have the
+// usual time to appear. An error names the invalid part; the engine must then not be used.
 func (e *Engine) Restore(now time.Time, s State) error {
 	for _, k := range s.Edges {
 		if err := CheckEdge(k.Edge); err != nil {
 			return fmt.Errorf("edge %.80q: %w", k.Name, err)
 		}
 		if e.granted(k.Edge) != nil || understands(k.Edge) != nil {
-			continue // no longer supported: its next hello is refused
+			continue // no longer supported, so its next hello is refused
 		}
 		k.Policies = nil
 		e.edges[k.Name] = &edge{EdgeStatus: k, heard: now, hello: now}
@@ -103,7 +103,7 @@ func possible(s api.State, p pathset.Set) bool {
 	case api.Trimmed:
 		return p.Len() > 1
 	case api.Duplicating:
-		return p.Len() >= 1 // one suffices if an operator wants it and no more are up
+		return p.Len() >= 1 // one if an operator wants duplication and no other path is up
 	}
 	return false
 }

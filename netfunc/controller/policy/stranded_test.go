@@ -9,8 +9,8 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// TestStranded: a path on which plain routing carries a flow dies just before the controller
-// restarts, so it sees no uplink packet of the flow.
+// TestStranded lets the path on which plain routing carries a flow die just before the controller
+// restarts, so the controller sees no uplink packet of the flow.
 func TestStranded(t *testing.T) {
 	byPath1 := func(w *world) { w.plain["a"] = api.Route{Path: 1} }
 	down := func(w *world) { w.set("a", 1, func(p *api.Path) { p.Up = false }) }
@@ -102,7 +102,8 @@ func TestStranded(t *testing.T) {
 	}
 }
 
-// TestStrandedBeforeItEnds: a flow stuck on a dead path is not moved repeatedly after it ended.
+// TestStrandedBeforeItEnds checks that a flow stuck on a dead path is not moved repeatedly after it
+// has ended.
 func TestStrandedBeforeItEnds(t *testing.T) {
 	w := pair(t, nil)
 	w.live(time.Second, 33*time.Millisecond)
@@ -119,8 +120,8 @@ func TestStrandedBeforeItEnds(t *testing.T) {
 	}
 }
 
-// TestHelloBeforeTheSender: a controller without state learns of a viewer before its sender
-// registers.
+// TestHelloBeforeTheSender lets a controller without state learn of a viewer before the viewer's
+// sender registers.
 func TestHelloBeforeTheSender(t *testing.T) {
 	w := newWorld(t, DefaultConfig())
 	w.hello("b")

@@ -25,7 +25,7 @@ type world struct {
 	paths  map[string][]api.Path            // for the edges' next reports
 	told   map[string]map[netip.Addr]uint8  // policy maps of the senders
 	nonce  uint64                           // of the last signalling packet
-	deaf   map[string]bool                  // edges that signalling does not reach
+	deaf   map[string]bool                  // edges that signalling packets do not reach
 	slow   map[string]bool                  // receivers that do not confirm
 	plain  map[string]api.Route             // plain route of the viewer's flow, by edge
 	sent   []Signal                         // since the last look
@@ -130,7 +130,7 @@ func (w *world) ready(name string) (out []netip.Addr) {
 // deliver delivers signalling packets to the edges.
 func (w *world) deliver() {
 	for _, name := range w.e.names() {
-		if c := w.e.edges[name]; c.Role.Receives() && !c.Lost { // receivers learn of the flow and confirm at once
+		if c := w.e.edges[name]; c.Role.Receives() && !c.Lost { // receivers learn of the flow and confirm immediately
 			c.ready = map[netip.Addr]bool{}
 			for _, dst := range w.ready(name) {
 				c.ready[dst] = true
@@ -241,7 +241,7 @@ func (w *world) flow() api.Flow {
 // eliminate makes edge b remove paths of the current generation.
 func (w *world) eliminate(removed ...int) error { return w.eliminateLossy(0, removed...) }
 
-// eliminateLossy is eliminate where the lossy paths did not deliver the flow.
+// eliminateLossy is like eliminate, but reports that the paths in lossy did not deliver the flow.
 func (w *world) eliminateLossy(lossy pathset.Set, removed ...int) error {
 	f := w.flow()
 	r := pathset.Of(removed...)

@@ -19,23 +19,23 @@ import (
 
 // Auth defines who may call. The zero value admits everybody on this machine.
 type Auth struct {
-	Token string // of operators, who may make all calls and act as any edge
-	// Edges are edge tokens by name: each allows reports as that edge.
+	Token string // the token of operators, who may make all calls and act as any edge
+	// Edges holds tokens by edge name. Each allows reports as that edge.
 	Edges map[string]string
-	// EdgeToken is valid for every edge not in Edges; "" = none.
+	// EdgeToken is valid for every edge not in Edges; "" means no such token.
 	EdgeToken string
-	// ClientCertificates is set if the TLS listener verifies client certificates; a verified one
-	// replaces a token.
+	// ClientCertificates is true if the TLS listener verifies client certificates. A verified
+	// certificate replaces a token.
 	ClientCertificates bool
 	// Operators are the common names of certificates that allow all calls. Any other certificate
 	// allows reports as the edge of its common name.
 	Operators []string
 }
 
-// minToken is the minimum length of a token, bytes.
+// minToken is the minimum length of a token in bytes.
 const minToken = 16
 
-// ReadToken reads a token file: one word of at least 16 bytes.
+// ReadToken reads a token file, which holds one word of at least 16 bytes.
 func ReadToken(path string) (string, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -80,8 +80,8 @@ func (s *Server) admit(who access, r *http.Request) *api.Problem {
 		return nil
 	}
 	if a.Open() {
-		// Only this machine can reach the listener, but a foreign web page in a local browser could
-		// too, through a name that resolves to this address.
+		// Only this machine can reach the listener, but so could a foreign web page in a local browser,
+		// through a name that resolves to this address.
 		if !local(r.Host) {
 			return &api.Problem{
 				Status: http.StatusForbidden,
@@ -111,7 +111,7 @@ func (s *Server) admit(who access, r *http.Request) *api.Problem {
 	return &api.Problem{Status: http.StatusUnauthorized, Detail: detail}
 }
 
-// bearer returns the request's token, "" if it has none.
+// bearer returns the request's token, or "" if it has none.
 func bearer(r *http.Request) string {
 	word, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(word, "Bearer") {
@@ -132,7 +132,7 @@ func certified(r *http.Request) (string, bool) {
 type credential struct {
 	what     string // for error messages
 	operator bool   // valid for all calls
-	shared   bool   // the common token of edges without their own
+	shared   bool   // the common token of edges without a token of their own
 	edge     string // otherwise the edge's name
 }
 
@@ -242,7 +242,8 @@ func local(host string) bool {
 	return err == nil && a.Unmap().IsLoopback()
 }
 
-// address returns a request's source address, for IPv6 its /64, which one host may own.
+// address returns a request's source address or, for IPv6, its /64, since one host may own a whole
+// /64.
 func address(r *http.Request) netip.Addr {
 	ap, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

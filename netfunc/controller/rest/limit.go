@@ -13,7 +13,7 @@ type Rate struct {
 	Burst     int     // maximum burst
 }
 
-// failures limits an address's calls with a wrong token.
+// failures limits the calls with a wrong token per address.
 var failures = Rate{PerSecond: 2, Burst: 20}
 
 // bucketKey identifies the owner of a token bucket.
@@ -42,13 +42,13 @@ type bucket struct {
 	at   time.Time
 }
 
-// maxBuckets bounds memory. Beyond it full buckets are dropped, which has no effect on their
+// maxBuckets bounds memory. When it is exceeded, full buckets are dropped, which does not affect their
 // owners, or all buckets if none is full.
 const maxBuckets = 8192
 
 func newLimiter(r Rate) *limiter { return &limiter{rate: r, buckets: map[bucketKey]*bucket{}} }
 
-// allow takes a token from bucket a, and reports whether it held one.
+// allow takes a token from bucket a and reports whether there was one.
 func (l *limiter) allow(a bucketKey, now time.Time) bool {
 	if l.rate.PerSecond <= 0 {
 		return true

@@ -18,7 +18,7 @@ func pageFiles() http.Handler {
 	serve := http.FileServerFS(dir)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			http.Error(w, "the status page is read-only", http.StatusMethodNotAllowed)
+			http.Error(w, "status page is read-only", http.StatusMethodNotAllowed)
 			return
 		}
 		h := w.Header()

@@ -1,4 +1,4 @@
-// Package rest is the controller's HTTP interface: the calls of edges and operators, the OpenAPI
+// Package rest is the controller's HTTP interface, with the calls of edges and operators, the OpenAPI
 // document and the status page. Every call requires a token or a client certificate; the page's
 // files and the health check do not.
 package rest
@@ -51,10 +51,10 @@ const (
 	Operator
 )
 
-// Caller describes who sent a request, as far as its credential tells.
+// Caller describes who sent a request, as far as the credential shows.
 type Caller struct {
 	Class Class
-	Edge  string // set if the credential is this edge's own
+	Edge  string // set if the credential belongs to this edge alone
 }
 
 // Server answers requests for a control plane.
@@ -124,7 +124,7 @@ func New(c Config, p *control.Plane) *Server {
 	return s
 }
 
-// handle serves the routes selected by serves, and rest below "/".
+// handle returns a handler for the routes that serves selects, and for rest below "/".
 func (s *Server) handle(serves func(route) bool, rest http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	methods := map[string]string{}
@@ -134,7 +134,7 @@ func (s *Server) handle(serves func(route) bool, rest http.Handler) http.Handler
 			methods[r.path] += ", " + r.method
 		}
 	}
-	for path, allowed := range methods { // otherwise the mux would answer in plain text
+	for path, allowed := range methods { // without this the mux would answer in plain text
 		mux.Handle(path, s.throttled(open, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Allow", allowed[2:])
 			s.fail(w, "", &api.Problem{
@@ -169,8 +169,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 // Edges serves only the edges' calls and the health check.
 func (s *Server) Edges() http.Handler { return s.edges }
 
-// throttled rejects callers above their rate. An edge with its own credential is counted by name,
-// all others by address, with strangers, edges and operators counted separately.
+// throttled rejects callers above their rate. Edges with their own credential are counted by name, and
+// all other callers by address, separately for strangers, edges and operators.
 func (s *Server) throttled(who access, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.limiter.Load().allow(keyOf(s.auth.Load().caller(who, r), r), time.Now()) {
@@ -247,7 +247,7 @@ func (s *Server) answered(route string, status int) {
 	}
 }
 
-// problem converts an error to problem details.
+// problem converts an error to problem details (RFC 9457).
 func problem(err error) *api.Problem {
 	var p *api.Problem
 	var tooLarge *http.MaxBytesError
@@ -291,14 +291,14 @@ func problem(err error) *api.Problem {
 	return &api.Problem{Status: http.StatusInternalServerError, Detail: err.Error()}
 }
 
-// complete fills in the members that RFC 9457 requires.
+// complete fills in the remaining members of problem details.
 func complete(p api.Problem) api.Problem {
 	p.Type = cmp.Or(p.Type, "about:blank")
 	p.Title = cmp.Or(p.Title, http.StatusText(p.Status))
 	return p
 }
 
-// fail answers with problem details (RFC 9457).
+// fail answers with problem details.
 func (s *Server) fail(w http.ResponseWriter, route string, p *api.Problem) {
 	out := complete(*p)
 	h := w.Header()
@@ -310,8 +310,8 @@ func (s *Server) fail(w http.ResponseWriter, route string, p *api.Problem) {
 	s.answered(route, out.Status)
 }
 
-// read decodes a request's JSON. If strict, unknown members are an error, to catch operators'
-// typos; edges may be newer than their controller.
+// read decodes a request's JSON. If strict is set, unknown members are an error, to catch operators'
+// typos. It is not set for edges, which may be newer than their controller.
 func read(r *http.Request, out any, strict bool) error {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {

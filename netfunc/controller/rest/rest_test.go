@@ -150,7 +150,7 @@ func trouble() (seen []api.Observation) {
 	return seen
 }
 
-// A flow's whole life, through the client.
+// A flow's whole life, seen through the client.
 func TestCourse(t *testing.T) {
 	c := start(t, nil)
 	edge, op, ctx := c.hello(), c.client(token), t.Context()
@@ -299,7 +299,7 @@ func TestWatch(t *testing.T) {
 	if _, err := op.SetFlow(ctx, viewer, api.Setting{Mode: api.Off}); err != nil {
 		t.Fatal(err)
 	}
-	// The stream ends when the edge leaves, and is then refused.
+	// The stream ends when the edge leaves. A new stream is then refused.
 	if err := edge.Leave(ctx, "b"); err != nil {
 		t.Fatal(err)
 	}
@@ -374,8 +374,8 @@ func TestAuthentication(t *testing.T) {
 	}
 }
 
-// TestWhoseToken: an edge's token is valid only for its own name, and the edges' common token only
-// for names without their own.
+// TestWhoseToken checks that an edge's token is valid only for its own name, and the common token
+// only for names without a token of their own.
 func TestWhoseToken(t *testing.T) {
 	c := start(t, nil)
 	a, b := c.edges()
@@ -468,7 +468,7 @@ func TestTokensDiffer(t *testing.T) {
 	}
 }
 
-// Without configured credentials, only this machine's host names are answered.
+// Without configured credentials, only requests to this machine's host names are answered.
 func TestWithoutCredentials(t *testing.T) {
 	c := start(t, func(c *Config) { c.Auth = Auth{} })
 	for host, want := range map[string]int{
@@ -675,7 +675,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// FuzzCalls: the controller answers any JSON and keeps its invariants.
+// FuzzCalls checks that the controller answers any JSON and keeps its invariants.
 func FuzzCalls(f *testing.F) {
 	f.Add(uint8(0), []byte(`{"name":"c","role":"both","signal":"127.0.0.1:9","paths":[{"index":1,"up":true}],"towards":["0.0.0.0/0"],"behind":["::/0"]}`))
 	f.Add(uint8(1), []byte(`{"paths":[{"index":1,"up":true,"rtt_ms":3,"loss":0.5}],"nonce":"5","policies":[{"destination":"10.9.0.7","paths":[1],"nonce":"4"}]}`))

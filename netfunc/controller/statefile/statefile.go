@@ -1,5 +1,5 @@
-// Package statefile stores a program's state in a file: written atomically, with a checksum, by one
-// process at a time.
+// Package statefile stores a program's state in a file. Writes are atomic and add a checksum, and only
+// one process at a time can use the file.
 package statefile
 
 import (
@@ -34,14 +34,14 @@ type File struct {
 
 // Errors of Load.
 var (
-	// ErrDamaged: the file is truncated or was changed. It was renamed.
+	// ErrDamaged is returned for a file that is truncated or was changed. The file was renamed.
 	ErrDamaged = errors.New("state file is damaged")
-	// ErrNewer: a later version of the program wrote the file.
-	ErrNewer = errors.New("state file is of a later version of this program")
+	// ErrNewer is returned for a file written by a later version of the program.
+	ErrNewer = errors.New("state file was written by a later version of this program")
 )
 
-// Open locks the state file at path, which need not exist. Errors name the file, including when
-// another process holds the lock.
+// Open locks the state file at path, which need not exist. It fails if another process holds the lock.
+// Errors name the file.
 func Open(path string) (*File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return nil, fmt.Errorf("state file: %w", err)
@@ -63,8 +63,8 @@ func Open(path string) (*File, error) {
 // Close releases the lock.
 func (f *File) Close() error { return f.lock.Close() }
 
-// Load reads the state into out and reports whether there was one. On ErrDamaged the file was
-// renamed to the name in the error.
+// Load reads the state into out and reports whether there was one. On ErrDamaged it has renamed the
+// file to the name in the error.
 func (f *File) Load(out any) (bool, error) {
 	b, err := os.ReadFile(f.path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -83,7 +83,8 @@ func (f *File) Load(out any) (bool, error) {
 	return false, f.SetAside(why)
 }
 
-// SetAside renames the file, and returns an ErrDamaged with the reason and the new name.
+// SetAside renames the file and returns an error that wraps ErrDamaged and names the reason and the
+// new name.
 func (f *File) SetAside(why error) error {
 	to := f.path + ".damaged-" + time.Now().UTC().Format("20060102T150405.000")
 	if err := os.Rename(f.path, to); err != nil {
@@ -101,7 +102,7 @@ func decode(b []byte, out any) error {
 		return ErrNewer
 	}
 	if d.Format != format || d.SHA256 != checksum(d.State) {
-		return errors.New("the checksum is wrong")
+		return errors.New("wrong checksum")
 	}
 	return json.Unmarshal(d.State, out)
 }

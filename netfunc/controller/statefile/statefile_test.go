@@ -107,7 +107,7 @@ func TestLock(t *testing.T) {
 	_ = again.Close()
 }
 
-// A full disk preserves the old state.
+// If the disk is full, the old state is preserved.
 func TestDiskFull(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("mounting a small file system needs root")

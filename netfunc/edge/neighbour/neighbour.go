@@ -1,10 +1,10 @@
 //go:build linux
 
-// Package neighbour tracks the link-layer state of an edge's paths: device, its Ethernet address
-// and that of the next hop.
+// Package neighbour tracks the link-layer state of an edge's paths: the device, its Ethernet address
+// and the next hop's.
 //
 // Packets redirected by an eBPF program bypass the kernel's neighbour subsystem, so nothing
-// resolves or confirms their next hop. The table does: it follows the kernel's links and neighbours
+// resolves or confirms their next hop. A Table does this. It follows the kernel's links and neighbours
 // by netlink, and makes the kernel resolve missing or stale next hops.
 package neighbour
 
@@ -23,11 +23,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// refreshEvery is the polling interval besides notifications: the kernel reports a lost carrier up
-// to a second late, netlink drops notifications under load, and next hops must stay resolved.
+// refreshEvery is the interval of polling, which complements notifications: the kernel reports a lost
+// carrier up to a second late, netlink drops notifications under load, and next hops must stay
+// resolved.
 const refreshEvery = 200 * time.Millisecond
 
-// valid combines the neighbour states with a usable address (the kernel's NUD_VALID).
+// valid combines the neighbour states that have a usable address (the kernel's NUD_VALID).
 const valid = netlink.NUD_PERMANENT | netlink.NUD_NOARP | netlink.NUD_REACHABLE |
 	netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE
 
@@ -35,7 +36,7 @@ const valid = netlink.NUD_PERMANENT | netlink.NUD_NOARP | netlink.NUD_REACHABLE 
 type Hop struct {
 	Path      int        // 1 to 8
 	Interface string     // device
-	Address   netip.Addr // of the next hop; zero = from the route to Peer through the device
+	Address   netip.Addr // of the next hop; zero = taken from the route to Peer through the device
 	Peer      netip.Addr // the other edge
 }
 
@@ -46,7 +47,7 @@ type State struct {
 	Source    net.HardwareAddr // of the device
 	NextHop   net.HardwareAddr // of the next hop; nil until resolved
 	Up        bool             // packets can be sent
-	Problem   string           // reason why not, in one sentence
+	Problem   string           // why not, in one sentence
 	Resolving bool             // the problem is an unresolved next hop
 }
 
@@ -58,7 +59,7 @@ func (s State) equal(o State) bool {
 // A Table follows the hops of an edge.
 type Table struct {
 	Hops      []Hop
-	Changed   func(Hop, State) // called by Run with the initial state of every hop and each change
+	Changed   func(Hop, State) // called by Run with each hop's initial state and every change
 	Namespace *netns.NsHandle  // of the devices; nil = the process's
 	Log       *slog.Logger
 
@@ -66,7 +67,7 @@ type Table struct {
 	states map[int]State // by path
 }
 
-// Run follows the hops until ctx ends. It fails only if netlink is unavailable.
+// Run follows the hops until ctx is done. It fails only if netlink is unavailable.
 func (t *Table) Run(ctx context.Context) error {
 	var err error
 	if t.Namespace != nil {
@@ -106,7 +107,7 @@ func (t *Table) follow(ctx context.Context) error {
 	}
 	defer func() {
 		close(done)
-		for range links { // discard, to let the subscriptions end
+		for range links { // discard updates, to let the subscriptions end
 		}
 		for range neighbours {
 		}
@@ -157,7 +158,7 @@ func (t *Table) follow(ctx context.Context) error {
 	}
 }
 
-// refresh queries the kernel about the hops selected by which, and reports changes.
+// refresh queries the kernel about the hops that which selects, and reports changes.
 func (t *Table) refresh(which func(Hop) bool) {
 	for _, h := range t.Hops {
 		if !which(h) {
@@ -172,7 +173,7 @@ func (t *Table) refresh(which func(Hop) bool) {
 	}
 }
 
-// look returns the state of a hop; before is its previous state.
+// look returns the current state of a hop whose previous state is before.
 func (t *Table) look(h Hop, before State) State {
 	link, err := t.handle.LinkByName(h.Interface)
 	if err != nil {
@@ -211,7 +212,7 @@ func (t *Table) look(h Hop, before State) State {
 	case state&netlink.NUD_FAILED != 0:
 		s.Problem = fmt.Sprintf("no answer for %s on interface %s", s.Address, h.Interface)
 	case before.Up && before.Interface == s.Interface && before.Address == s.Address:
-		// The kernel dropped the unused entry; it is being resolved again.
+		// The kernel dropped the unused entry and is resolving it again.
 		s.NextHop, s.Up = before.NextHop, true
 	default:
 		s.Resolving = true
@@ -238,10 +239,10 @@ func (t *Table) route(h Hop, device int) (netip.Addr, error) {
 		}
 		return h.Peer, nil
 	}
-	return netip.Addr{}, errors.New("the route leaves through another interface")
+	return netip.Addr{}, errors.New("route leaves through another interface")
 }
 
-// find returns the state and Ethernet address of a neighbour, NUD_NONE if unknown.
+// find returns the state and Ethernet address of a neighbour. The state is NUD_NONE if it is unknown.
 func (t *Table) find(address netip.Addr, device int) (int, net.HardwareAddr, error) {
 	all, err := t.handle.NeighList(device, family(address))
 	if err != nil {

@@ -44,7 +44,7 @@ func (w *wire) address(e namespace.End, prefix string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	a.Flags = 0x02 // IFA_F_NODAD: usable at once
+	a.Flags = 0x02 // IFA_F_NODAD: usable immediately
 	if err := e.Namespace.Handle.AddrAdd(w.link(e), a); err != nil {
 		w.t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestTable(t *testing.T) {
 			if err := w.far.Handle.LinkSetUp(w.link(w.farEnd)); err != nil {
 				t.Fatal(err)
 			}
-			if s.Address.Is6() { // IPv6 addresses go with the link
+			if s.Address.Is6() { // the kernel removes IPv6 addresses with the link
 				w.address(w.farEnd, c.far)
 			}
 			if err := w.near.Handle.LinkSetUp(w.link(w.nearEnd)); err != nil {
@@ -181,7 +181,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestGateway: a peer behind a router is reached through the router.
+// TestGateway checks that a peer behind a router is reached through the router.
 func TestGateway(t *testing.T) {
 	w := start(t, Hop{Path: 1, Interface: "wan1", Peer: netip.MustParseAddr("10.9.0.2")}, func(w *wire) {
 		if err := namespace.Connect(w.nearEnd, w.farEnd); err != nil {
@@ -205,7 +205,7 @@ func TestGateway(t *testing.T) {
 	}
 }
 
-// TestSilent: a next hop that does not answer is reported.
+// TestSilent checks that a next hop that does not answer is reported.
 func TestSilent(t *testing.T) {
 	w := start(t, Hop{Path: 1, Interface: "wan1", Address: netip.MustParseAddr("10.1.0.77")}, func(w *wire) {
 		if err := namespace.Connect(w.nearEnd, w.farEnd); err != nil {
@@ -216,7 +216,7 @@ func TestSilent(t *testing.T) {
 	w.until("unanswered", problem("no answer for 10.1.0.77 on interface wan1"))
 }
 
-// TestForgotten: an entry dropped by the kernel stays in use while it is resolved again.
+// TestForgotten checks that an entry dropped by the kernel stays in use while it is resolved again.
 func TestForgotten(t *testing.T) {
 	w := start(t, Hop{Path: 1, Interface: "wan1", Address: netip.MustParseAddr("10.1.0.2")}, func(w *wire) {
 		if err := namespace.Connect(w.nearEnd, w.farEnd); err != nil {

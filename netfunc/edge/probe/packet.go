@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package probe measures the paths between two edges: each sends small UDP packets over every path
-// and answers the other's. It measures round-trip time, loss and whether a path works in both
-// directions.
+// Package probe measures the paths between two edges. Each edge sends small UDP packets over every
+// path and answers the other edge's packets. This gives the round-trip time, the loss, and whether a
+// path works in both directions.
 package probe
 
 import (
@@ -39,8 +39,8 @@ const (
 	answer  = 2
 )
 
-// errRefused: not a probe, or not signed by the peer.
-var errRefused = errors.New("not a probe of the peer")
+// errRefused is returned for a packet that is not a probe or was not signed by the peer.
+var errRefused = errors.New("not a probe from the peer")
 
 type packet struct {
 	kind     uint8

@@ -52,7 +52,7 @@ func TestPacket(t *testing.T) {
 	}
 }
 
-// FuzzParse: any accepted packet equals the encoding of its fields.
+// FuzzParse checks that any accepted packet equals the encoding of its fields.
 func FuzzParse(f *testing.F) {
 	key := []byte("0123456789abcdef")
 	f.Add(packet{kind: request, path: 1, session: 1, sequence: 2}.append(nil, key))

@@ -15,7 +15,7 @@ import (
 	"holocast/internal/testlog"
 )
 
-// A port in use is logged once, and probing begins when it is free.
+// A port in use is logged once, and probing starts when it is free.
 func TestPortInUse(t *testing.T) {
 	taken, err := net.ListenUDP("udp4", &net.UDPAddr{})
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reopenAfter is the delay before a failed socket is opened again: its device may return with
+// reopenAfter is the delay before a failed socket is opened again, as its device may return with
 // another index.
 const reopenAfter = 500 * time.Millisecond
 
@@ -29,7 +29,7 @@ type Prober struct {
 	Interface string         // used regardless of the routing table
 	Peer      netip.AddrPort // the other edge's address on this path; both edges use its port
 	Every     time.Duration  // between probes
-	Timeout   time.Duration  // after which a probe counts as lost
+	Timeout   time.Duration  // time after which a probe counts as lost
 	Key       []byte         // shared with the peer; nil = no authentication
 	Log       *slog.Logger
 
@@ -38,7 +38,7 @@ type Prober struct {
 	session uint64
 }
 
-// Run probes until ctx ends.
+// Run probes until ctx is done.
 func (p *Prober) Run(ctx context.Context) {
 	p.mu.Lock()
 	p.window.timeout, p.session = p.Timeout, rand.Uint64()
@@ -52,8 +52,8 @@ func (p *Prober) Run(ctx context.Context) {
 		}
 		taken := errors.Is(err, unix.EADDRINUSE)
 		if taken && !warned {
-			log.Warn("path not probed, so its failure would go unnoticed: the UDP port is in use; free it, or set "+
-				"another probe.port at both edges",
+			log.Warn("path is not probed because the UDP port is in use, so its failure would go unnoticed; free the "+
+				"port, or set another probe.port at both edges",
 				"port", p.Peer.Port())
 		} else {
 			log.Debug("probes interrupted", "err", err)
@@ -74,7 +74,7 @@ func (p *Prober) Stats() Stats {
 	return p.window.at(time.Now())
 }
 
-// run probes with one socket until ctx ends or the socket fails.
+// run probes with one socket until ctx is done or the socket fails.
 func (p *Prober) run(ctx context.Context) error {
 	conn, err := p.open(ctx)
 	if err != nil {
@@ -102,14 +102,14 @@ func (p *Prober) run(ctx context.Context) error {
 			sequence: p.window.sending(time.Now()),
 		}.append(b[:0], p.Key)
 		p.mu.Unlock()
-		// If the path is down this fails; the probe counts as lost.
+		// If the path is down, this fails and the probe counts as lost.
 		if _, err := conn.WriteToUDPAddrPort(b, p.Peer); errors.Is(err, unix.ENODEV) || errors.Is(err, net.ErrClosed) {
 			return err
 		}
 	}
 }
 
-// open opens the socket of a path, for requests and answers of both edges.
+// open opens the socket of a path, which carries requests and answers of both edges.
 func (p *Prober) open(ctx context.Context) (*net.UDPConn, error) {
 	control := func(_, _ string, c syscall.RawConn) error {
 		var failed error
@@ -133,7 +133,7 @@ func (p *Prober) open(ctx context.Context) (*net.UDPConn, error) {
 	return pc.(*net.UDPConn), nil
 }
 
-// receive processes and sends answers until the socket is closed or fails.
+// receive answers requests and processes answers until the socket is closed or fails.
 func (p *Prober) receive(conn *net.UDPConn) error {
 	b, oob, out := make([]byte, 256), make([]byte, 128), make([]byte, 0, size)
 	for {
@@ -162,8 +162,8 @@ func (p *Prober) receive(conn *net.UDPConn) error {
 	}
 }
 
-// received returns the kernel's receive timestamp from a control message, which excludes the
-// scheduling delay of this process.
+// received returns the kernel's receive timestamp from a control message. It excludes the scheduling
+// delay of this process.
 func received(oob []byte) time.Time {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err == nil {

@@ -59,7 +59,7 @@ func newPair(t *testing.T) *pair {
 	return p
 }
 
-// run starts a prober with its sockets in the namespace of end; stop ends it.
+// run starts a prober with its sockets in the namespace of end. stop ends it.
 func (p *pair) run(end namespace.End, peer string, key []byte) (prober *Prober, stop func()) {
 	prober = &Prober{
 		Path: 1, Interface: "wan1", Peer: netip.MustParseAddrPort(peer), Every: 10 * time.Millisecond,
@@ -69,7 +69,7 @@ func (p *pair) run(end namespace.End, peer string, key []byte) (prober *Prober, 
 	ctx, cancel := context.WithCancel(p.t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and its namespace with it
+		runtime.LockOSThread() // never unlocked, so the thread and its namespace end with the goroutine
 		if err := netns.Set(netns.NsHandle(end.Namespace.FD())); err != nil {
 			p.t.Error(err)
 			return

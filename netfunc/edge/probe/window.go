@@ -4,7 +4,7 @@ package probe
 
 import "time"
 
-// remembered is the number of probes for loss and minimum round-trip time.
+// remembered is the number of probes from which loss and minimum round-trip time are computed.
 const remembered = 128
 
 // A window holds the newest probes of a path.
@@ -15,8 +15,8 @@ type window struct {
 	stats   Stats
 }
 
-// recent is the maximum age of probes for the present state of a path. It exceeds the time after
-// which a probe counts as lost.
+// recent is the maximum age of probes that count for the current state of a path. It exceeds the time
+// after which a probe counts as lost.
 const recent = 2 * time.Second
 
 // sent is a probe.
@@ -32,7 +32,8 @@ type Stats struct {
 	MinRTT time.Duration // minimum of the newest 128 probes
 	Lost   int           // probes of the newest 128 not answered in time
 	Loss   float64       // fraction of the newest 128 probes not answered in time, 0 to 1
-	// RecentRTT is the mean, and RecentLoss the lost fraction, of the last two seconds' probes.
+	// RecentRTT is the mean round-trip time of the last two seconds' probes, RecentLoss the
+	// fraction of them that was lost.
 	RecentRTT  time.Duration
 	RecentLoss float64
 
@@ -61,7 +62,7 @@ func (w *window) answered(n uint32, now time.Time, dwell time.Duration) bool {
 	if p.answered {
 		return false
 	}
-	// A clock adjustment must not yield a round trip below zero.
+	// A clock adjustment must not yield a negative round-trip time.
 	p.answered, p.rtt = true, max(now.Sub(p.at)-dwell, time.Microsecond)
 	w.stats.Answered++
 	w.stats.RTT = p.rtt

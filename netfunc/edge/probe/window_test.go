@@ -107,7 +107,8 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestForgotten: probes older than the newest 128 do not count, and sequence numbers wrap around.
+// TestForgotten checks that probes older than the newest 128 do not count, and that sequence numbers
+// wrap around.
 func TestForgotten(t *testing.T) {
 	w := &window{timeout: time.Second, next: 1<<32 - 200}
 	now := time.Unix(1_700_000_000, 0)

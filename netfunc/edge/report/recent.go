@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// recall is the maximum age of observations sent again. It equals the controller's default time
-	// without packets after which a flow has ended.
+	// recall is the maximum age of observations that are sent again. It equals the controller's
+	// default for the time without packets after which a flow has ended.
 	recall = 10 * time.Second
-	// recalled is the number of observations kept per viewer: by default more than make a flow
-	// live.
+	// recalled is the number of observations kept per viewer. It is more than the controller needs
+	// by default to consider a flow live.
 	recalled = 8
-	// maxViewers limits the viewers remembered; beyond it the one seen longest ago is forgotten.
+	// maxViewers limits the viewers remembered. Beyond it, the viewer seen longest ago is forgotten.
 	maxViewers = maxUplink / recalled
 )
 
@@ -60,7 +60,7 @@ func (r *recent) forget() {
 	delete(*r, oldest)
 }
 
-// since returns the observations of viewers seen after a time, oldest first, and forgets the other
+// since returns the observations of viewers seen after a time, oldest first, and forgets all other
 // viewers.
 func (r *recent) since(after time.Time) (out []api.Observation) {
 	for source, v := range *r {

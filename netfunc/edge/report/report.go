@@ -1,6 +1,6 @@
-// Package report connects an edge with its controller: hello, heartbeats, uplink observations,
-// eliminations, and the controller's flows. It retries an unreachable controller with back-off
-// while the edge keeps working.
+// Package report connects an edge to its controller. It sends the hello, heartbeats, uplink
+// observations and eliminations, and receives the controller's flows. If the controller is
+// unreachable, it retries with back-off while the edge keeps working.
 package report
 
 import (
@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// maxUplink limits undelivered observations; beyond it the oldest are dropped.
+	// maxUplink limits the undelivered observations. Beyond it, the oldest are dropped.
 	maxUplink = 4096
 	// batch limits the observations per call.
 	batch = 512
@@ -54,7 +54,7 @@ type Status struct {
 	Error     string    `json:"error,omitempty"` // last failure, while not connected
 	Reports   uint64    `json:"reports"`         // delivered
 	Failures  uint64    `json:"failures"`        // calls that failed
-	// Uplink counts observations delivered, UplinkLost those dropped.
+	// Uplink counts observations delivered, UplinkLost observations dropped.
 	Uplink       uint64 `json:"uplink"`
 	UplinkLost   uint64 `json:"uplink_lost"`
 	Eliminations uint64 `json:"eliminations"` // delivered
@@ -83,13 +83,13 @@ func (r *Reporter) Soon() {
 	wake(r.soon)
 }
 
-// Uplink reports a viewer's packet to the controller at once.
+// Uplink reports a viewer's packet to the controller without waiting for the next heartbeat.
 func (r *Reporter) Uplink(o api.Observation) {
 	r.init()
 	r.mu.Lock()
 	r.recent.add(o, time.Now())
 	if !r.status.Connected {
-		r.status.UplinkLost++ // only the newest are still useful on delivery
+		r.status.UplinkLost++ // only the newest will still be useful when delivered
 		r.mu.Unlock()
 		return
 	}
@@ -115,7 +115,7 @@ func (r *Reporter) Eliminate(e api.Elimination) {
 	wake(r.found)
 }
 
-// Run communicates with the controller until ctx ends.
+// Run communicates with the controller until ctx is done.
 func (r *Reporter) Run(ctx context.Context) {
 	r.init()
 	var b api.Backoff
@@ -141,7 +141,7 @@ func (r *Reporter) Run(ctx context.Context) {
 // Leave deregisters the edge, which ends duplication to it.
 func (r *Reporter) Leave(ctx context.Context) error { return r.Client.Leave(ctx, r.Name) }
 
-// session communicates until a call fails or ctx ends. It waits for all its goroutines.
+// session communicates until a call fails or ctx is done. It waits for all its goroutines.
 func (r *Reporter) session(ctx context.Context, every time.Duration) error {
 	if every <= 0 {
 		every = heartbeat
@@ -180,8 +180,8 @@ func (r *Reporter) reports(ctx context.Context, every time.Duration) error {
 	}
 }
 
-// observations sends uplink observations, one call at a time: those made during a call go with the
-// next.
+// observations sends uplink observations, one call at a time. Observations made during a call are
+// sent with the next.
 func (r *Reporter) observations(ctx context.Context) error {
 	for {
 		select {
@@ -207,9 +207,9 @@ func (r *Reporter) observations(ctx context.Context) error {
 	}
 }
 
-// decisions delivers eliminations. A failed one stays for the next session.
+// decisions delivers eliminations. One that fails is kept for the next session.
 func (r *Reporter) decisions(ctx context.Context) error {
-	wake(r.found) // for those of an earlier session
+	wake(r.found) // there may be eliminations from an earlier session
 	for {
 		select {
 		case <-ctx.Done():
@@ -249,7 +249,7 @@ func (r *Reporter) eliminated(e api.Elimination, err error) error {
 		problem.Status == http.StatusUnauthorized:
 		return err
 	default:
-		// Refused for good: the flow is gone, or its operator changed the mode.
+		// Refused permanently, because the flow no longer exists or an operator changed its mode.
 		r.Log.Warn("elimination refused", "destination", e.Destination, "removed", e.Removed, "err", err)
 	}
 	if now := r.eliminations[e.Destination]; now.Generation == e.Generation && now.Removed == e.Removed {
@@ -268,8 +268,8 @@ func (r *Reporter) flows(ctx context.Context) error {
 	}, func(err error) { r.Log.Debug("watch interrupted", "err", err) })
 }
 
-// connected begins a session. A restarted controller does not know viewers that fell silent
-// recently, so the newest observations of each are sent again.
+// connected begins a session. A restarted controller does not know viewers that have recently fallen
+// silent, so the newest observations of each viewer are sent again.
 func (r *Reporter) connected() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -278,7 +278,7 @@ func (r *Reporter) connected() {
 	wake(r.seen)
 }
 
-// lost records a failure, and logs the first after each connection.
+// lost records a failure. It logs only the first one after each connection.
 func (r *Reporter) lost(err error) {
 	r.mu.Lock()
 	was := r.status

@@ -50,7 +50,7 @@ func newController(t *testing.T) *controller {
 	return c
 }
 
-// start listens, after stop on the same port, and forgets the edges.
+// start listens (on the same port as before stop) and forgets the edges.
 func (c *controller) start() {
 	c.t.Helper()
 	ln, err := net.Listen("tcp", c.address)
@@ -111,7 +111,7 @@ func (c *controller) stop() {
 	c.mu.Unlock()
 }
 
-// told decodes a request into v and calls take, unless the call is to be refused.
+// told decodes a request into v and calls take, unless it must refuse the request.
 func (c *controller) told(w http.ResponseWriter, r *http.Request, call string, v any, take func(any)) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,7 +148,7 @@ func (c *controller) until(what string, ok func() bool) {
 	}
 }
 
-// start runs a reporter; updates receives its updates.
+// start runs a reporter, whose updates go to updates.
 func start(t *testing.T, c *controller) (r *Reporter, updates chan api.Update) {
 	return startWith(t, c, func(*Reporter) {})
 }
@@ -215,7 +215,7 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// TestSoon: an immediate report does not wait for the interval.
+// TestSoon checks that an immediate report does not wait for the interval.
 func TestSoon(t *testing.T) {
 	c := newController(t)
 	c.every = 3_600_000
@@ -226,7 +226,7 @@ func TestSoon(t *testing.T) {
 	}
 }
 
-// TestControllerRestarts: the edge registers again and delivers its pending messages.
+// TestControllerRestarts checks that the edge registers again and delivers its pending messages.
 func TestControllerRestarts(t *testing.T) {
 	c := newController(t)
 	r, updates := start(t, c)
@@ -271,7 +271,7 @@ func TestControllerRestarts(t *testing.T) {
 	c.until("a second hello", func() bool { return c.hellos == 2 })
 }
 
-// TestForgotten: an edge unknown to the controller registers again.
+// TestForgotten checks that an edge unknown to the controller registers again.
 func TestForgotten(t *testing.T) {
 	c := newController(t)
 	_, updates := start(t, c)
@@ -315,7 +315,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestTogether: pending outcomes go in one call, and a refused one does not delay the others.
+// TestTogether checks that pending outcomes are sent in one call, and that a refused one does not delay
+// the others.
 func TestTogether(t *testing.T) {
 	c := newController(t)
 	gone := netip.MustParseAddr("10.9.1.7")
@@ -340,7 +341,7 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// TestToken: a wrong token is reported and retried.
+// TestToken checks that a wrong token is reported and retried.
 func TestToken(t *testing.T) {
 	c := newController(t)
 	c.refuse["edges"] = &api.Problem{Title: "Unauthorized", Status: 401, Detail: "the token is wrong"}

@@ -23,8 +23,8 @@ type Vectors struct {
 	Messages []Message
 }
 
-// Message is processed after the messages before it. Paths, Destination and Nonce are set if it is
-// applied.
+// Message is a message that is processed after the ones before it. Paths, Destination and Nonce are
+// set if it is applied.
 type Message struct {
 	Name        string
 	Verdict     string // "applied", "malformed", "spoofed", "version N" or "replayed"

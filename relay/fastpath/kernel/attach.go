@@ -23,15 +23,15 @@ type hook struct {
 	egress  bool
 }
 
-// hooks lists an interface's attachments. Programs that send clones come after those that must see
-// them.
+// hooks lists an interface's attachments. Programs that must see clones come before programs that
+// send them.
 var hooks = []hook{
 	{fastpathProgViewerEgress, true},
 	{fastpathProgViewerIngress, false},
 	{fastpathProgPublisherIngress, false},
 }
 
-// Attachment is the programs on one interface.
+// Attachment holds the programs attached to one interface.
 type Attachment struct {
 	ifindex int
 	links   []link.Link
@@ -39,8 +39,8 @@ type Attachment struct {
 	qdisc   bool // we created the clsact qdisc
 }
 
-// Attach attaches the programs to an interface: with TCX links, which end with the process, or with
-// clsact filters before Linux 6.6 or if clsact is set.
+// Attach attaches the programs to an interface with TCX links, which end with the process. Before Linux
+// 6.6, or if clsact is set, it uses clsact filters.
 func (k *Forwarder) Attach(ifindex int, clsact bool) (_ *Attachment, err error) {
 	if k.unprotected {
 		if err := checkLaboratory(ifindex); err != nil {
@@ -65,9 +65,9 @@ func (k *Forwarder) Attach(ifindex int, clsact bool) (_ *Attachment, err error) 
 // birthplace is the network namespace in which this process started.
 var birthplace, _ = os.Readlink("/proc/thread-self/ns/net")
 
-// checkLaboratory rejects an interface through which unprotected packets could leave the machine:
-// any but loopback in the initial network namespace or, if that namespace is not accessible, in the
-// process's first one.
+// checkLaboratory rejects an interface through which unprotected packets could leave the machine. That
+// is any interface but loopback in the initial network namespace or, if that is not accessible, in the
+// namespace in which the process started.
 func checkLaboratory(ifindex int) error {
 	i, err := net.InterfaceByIndex(ifindex)
 	if err != nil {
@@ -110,7 +110,8 @@ func (a *Attachment) attachTCX(k *Forwarder) error {
 	return nil
 }
 
-// attachClsact also replaces filters left by a killed relay.
+// attachClsact attaches the programs with clsact filters. It also replaces filters left by a killed
+// relay.
 func (a *Attachment) attachClsact(k *Forwarder) (err error) {
 	if a.qdisc, err = bpfload.AddClsact(a.ifindex); err != nil {
 		return err
@@ -125,8 +126,8 @@ func (a *Attachment) attachClsact(k *Forwarder) (err error) {
 	return nil
 }
 
-// Intact reports whether all programs are still attached: others may detach them (bpftool link
-// detach, tc qdisc del dev … clsact).
+// Intact reports whether all programs are still attached. Other programs may detach them, for example
+// with "bpftool link detach" or "tc qdisc del dev … clsact".
 func (a *Attachment) Intact() bool {
 	for _, l := range a.links {
 		info, err := l.Info()

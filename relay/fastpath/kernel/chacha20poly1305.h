@@ -2,8 +2,8 @@
 /*
  * AEAD_CHACHA20_POLY1305 (RFC 8439) for texts of up to AEAD_TEXT bytes.
  *
- * Expensive functions are global: the verifier checks each once, for all lengths and callers. Words
- * on the wire are little-endian, as on the supported processors.
+ * Expensive functions are global, so that the verifier checks each once for all lengths and callers.
+ * Words on the wire are little-endian, as on the supported processors.
  */
 #ifndef HOLOCAST_CHACHA20POLY1305_H
 #define HOLOCAST_CHACHA20POLY1305_H
@@ -174,7 +174,7 @@ static __always_inline void poly1305_block(struct poly1305 *p, __u64 low, __u64 
 	p->h4 = d4 & LIMB;
 }
 
-/* Computes the tag: reduces modulo 2^130 - 5 and adds the second half of the key. */
+/* Computes the tag by reducing modulo 2^130 - 5 and adding the second half of the key. */
 static __always_inline void poly1305_end(const struct poly1305 *p, const __u64 *key, __u64 *tag)
 {
 	__u64 h0 = p->h0, h1 = p->h1, h2 = p->h2, h3 = p->h3, h4 = p->h4;
@@ -190,7 +190,7 @@ static __always_inline void poly1305_end(const struct poly1305 *p, const __u64 *
 	h1 += h0 >> 26;
 	h0 &= LIMB;
 
-	/* g = h - p; use is all ones if g >= 0 */
+	/* g = h - p; use has all bits set if g >= 0 */
 	__u64 g0 = h0 + 5;
 	__u64 g1 = h1 + (g0 >> 26);
 	__u64 g2 = h2 + (g1 >> 26);
@@ -269,7 +269,7 @@ static __always_inline void aead_seal(struct aead *a)
 	aead_finish(a);
 }
 
-/* Decrypts the text if low and high are its tag; otherwise leaves it unchanged. */
+/* Decrypts the text if low and high are its tag, and otherwise leaves it unchanged. */
 static __always_inline bool aead_open(struct aead *a, __u64 low, __u64 high)
 {
 	aead_pad(a);

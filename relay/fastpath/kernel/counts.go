@@ -2,7 +2,7 @@
 
 package kernel
 
-// Counters by reason; the reasons are label values of the metrics.
+// Counters by reason. The reasons are label values of the metrics.
 var (
 	userReasons = map[string]fastpathCount{
 		"gso":             fastpathCountCOUNT_USER_GSO,

@@ -7,7 +7,7 @@
 //	               │ open, find the track, seal for each viewer
 //	               └─► viewer_egress ─► viewer
 //
-// A [Forwarder] holds the programs, the memory they share with user space, and the ring that
-// reports the packets sent. Nothing is pinned: everything ends with the process. Clsact filters
-// outlive it, but the programs stop when the lease that user space renews expires.
+// A [Forwarder] holds the programs, the memory they share with user space, and the ring that reports
+// the packets sent. Nothing is pinned, so everything ends with the process except clsact filters.
+// Their programs stop when the lease that user space renews expires.
 package kernel

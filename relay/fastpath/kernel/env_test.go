@@ -56,7 +56,7 @@ func newHost(t testing.TB) *host {
 func apart(f func() error) error {
 	result := make(chan error)
 	go func() {
-		runtime.LockOSThread() // stays locked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 		result <- f()
 	}()
 	return <-result

@@ -80,8 +80,8 @@ static __always_inline __u64 pseudo_header(const __u32 *addresses, __u32 words, 
 }
 
 /*
- * Opens a source's packet into w->opened. Returns 0 if it is authentic, otherwise the count of the
- * reason why only user space handles it.
+ * Opens a source's packet into w->opened. Returns 0 if it is authentic, otherwise the counter for
+ * the reason why only user space handles it.
  */
 __noinline int open_packet(struct __sk_buff *skb, __u32 index, __u32 at, __u32 payload)
 {
@@ -124,8 +124,8 @@ __noinline int open_packet(struct __sk_buff *skb, __u32 index, __u32 at, __u32 p
 		w->opened.data[i] = data.words[i];
 
 	/*
-	 * Separate comparisons: before Linux 6.12 the verifier tracks neither differences nor
-	 * comparisons with 0.
+	 * Two comparisons are needed, as the verifier tracks neither differences nor comparisons
+	 * with 0 before Linux 6.12.
 	 */
 	length = payload - header - AEAD_TAG;
 	OPAQUE(length);
@@ -146,7 +146,7 @@ __noinline int open_packet(struct __sk_buff *skb, __u32 index, __u32 at, __u32 p
 	set_nonce(&w->opened.cipher, key, number);
 	if (!unprotected && !aead_open(&w->opened, tag[0], tag[1]))
 		return search_on(s) ? COUNT_USER_SEARCH : COUNT_USER_FORGED;
-	if (data.bytes[0] & 0x18) /* reserved bits set: user space closes the connection */
+	if (data.bytes[0] & 0x18) /* reserved bits are set, so user space closes the connection */
 		return COUNT_USER_FRAMES;
 	return first_arrival(s, number) ? 0 : COUNT_USER_REPLAYED;
 }
@@ -290,9 +290,9 @@ static __always_inline __u8 *build_short_header(struct work *w, const struct vie
 }
 
 /*
- * Encrypts the packet of w->record with its precomputed key stream. Returns 0, and leaves the text
- * unchanged, if there is none. Checking the number again after the copy detects an overwrite by
- * user space, so each key stream is used only once.
+ * Encrypts the packet of w->record with its precomputed key stream. If there is none, leaves the text
+ * unchanged and returns 0. Checking the number again after the copy detects whether user space has
+ * overwritten the key stream, so each is used only once.
  */
 __noinline int crypt_precomputed(struct work *w, const struct key_stream *s)
 {
@@ -329,7 +329,7 @@ static __always_inline const struct key_stream *find_stream(const struct work *w
 	return s ? &s->of[w->record.number % PRECOMPUTED_PACKETS] : NULL;
 }
 
-/* Builds a viewer's packet from the opened one in w. The frame is already in place. */
+/* Builds a viewer's packet from the opened packet in w. The frame is already in place. */
 static __always_inline bool build_packet(struct work *w, struct viewer *v, __u64 number, __u32 phase, __u32 frame)
 {
 	__u8 *start = build_short_header(w, v, number, phase);
@@ -360,7 +360,7 @@ static __always_inline bool build_packet(struct work *w, struct viewer *v, __u64
 		w->sealed.tag[0] = w->sealed.tag[1] = 0;
 	}
 	OPAQUE(frame);
-	if (frame > AEAD_TEXT) /* at this point: before Linux 6.18 the verifier loses the bound */
+	if (frame > AEAD_TEXT) /* must be here, as the verifier loses the bound before Linux 6.18 */
 		return false;
 	__u8 *end = (__u8 *)w->sealed.text + frame;
 	*(__u64 *)end = w->sealed.tag[0];
@@ -386,7 +386,7 @@ static __always_inline bool build_packet(struct work *w, struct viewer *v, __u64
 	return true;
 }
 
-/* Leaves an object of a viewer to user space. Returns reason. */
+/* Leaves a viewer's object to user space. Returns reason. */
 static __always_inline int fall_back(const struct work *w, struct viewer *v, int reason)
 {
 	v->last_fallback.track = w->track;
@@ -406,7 +406,7 @@ static __always_inline bool would_overtake(const struct work *w, const struct vi
 }
 
 /*
- * Sends a copy of the opened object to a subscription's viewer. Returns the count to increment.
+ * Sends a copy of the opened object to a subscription's viewer. Returns the counter to increment.
  */
 __noinline int forward(struct __sk_buff *skb, struct subscription *sub)
 {
@@ -445,7 +445,7 @@ __noinline int forward(struct __sk_buff *skb, struct subscription *sub)
 		__sync_fetch_and_add(&v->sent, -(__u64)payload);
 		return fall_back(w, v, COUNT_FALLBACK_NUMBERS);
 	}
-	/* Register before sending: user space must know the packet when its ACK arrives. */
+	/* Register before sending, since user space must know the packet when its ACK arrives. */
 	w->record = (struct sent_record){
 		.time = bpf_ktime_get_ns(),
 		.number = number,

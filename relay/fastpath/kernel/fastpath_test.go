@@ -148,7 +148,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// introduce makes the relay's stack send the viewer a packet, which teaches the programs the route.
+// introduce makes the relay's stack send the viewer a packet, from which the programs learn the route.
 func (b *bench) introduce(t testing.TB) {
 	t.Helper()
 	send(t, b.serve, []byte("hello"), b.toViewer)
@@ -252,8 +252,8 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// TestOrder: after a fallback, objects that would overtake it fall back too, until user space has
-// passed it on and for the rest of its group.
+// TestOrder checks that after a fallback, objects that would overtake it fall back too, until user
+// space has passed it on, and for the rest of its group.
 func TestOrder(t *testing.T) {
 	b := newBench(t, setting{alias: 7, viewAlias: 7, numberLen: 3})
 	b.introduce(t)
@@ -313,8 +313,8 @@ func TestOrder(t *testing.T) {
 	publish(9, 0, "")
 }
 
-// TestKeyStreams seals packets with no precomputed key stream, one for another number, one that is
-// too short, and matching ones. The viewer sees no difference.
+// TestKeyStreams seals packets without a precomputed key stream, with one for another number, with one
+// that is too short, and with a matching one. The viewer sees no difference.
 func TestKeyStreams(t *testing.T) {
 	b := newBench(t, setting{alias: 7, viewAlias: 7, numberLen: 3})
 	b.introduce(t)
@@ -331,7 +331,7 @@ func TestKeyStreams(t *testing.T) {
 			b.k.Viewer(0).TakeBack()
 			b.k.Viewer(0).Give(number, number+32, 0)
 		}
-		payload := random(16 + rand.IntN(1134)) // half of it, in 8-byte words, is too short for the packet
+		payload := random(16 + rand.IntN(1134)) // half the length, in 8-byte words, which is too short for the packet
 		before, err := b.k.Counts()
 		must(t, err)
 		fits := false
@@ -361,8 +361,8 @@ func TestKeyStreams(t *testing.T) {
 	}
 }
 
-// TestDetachedByForce detaches the programs without the owner, who detects it and attaches them
-// again. Each viewer loses one packet and is suspended.
+// TestDetachedByForce detaches the programs without the owner's knowledge. The owner detects it and
+// attaches them again. Each viewer loses one packet and is suspended.
 func TestDetachedByForce(t *testing.T) {
 	for _, clsact := range []bool{false, true} {
 		t.Run(map[bool]string{false: "TCX", true: "clsact"}[clsact], func(t *testing.T) {
@@ -440,7 +440,7 @@ func TestDetachedByForce(t *testing.T) {
 	}
 }
 
-// TestLaboratory: unprotected packets do not leave the machine.
+// TestLaboratory checks that unprotected packets do not leave the machine.
 func TestLaboratory(t *testing.T) {
 	privileged(t)
 	k, err := Open(Options{Port: relayPort, ConnIDLen: 4, Unprotected: true})

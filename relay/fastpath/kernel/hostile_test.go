@@ -16,8 +16,8 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// TestHostile sends packets that must not be forwarded. User space receives each unchanged, the
-// viewer none, and its reason is counted. Valid packets in between are forwarded.
+// TestHostile sends packets that must not be forwarded. User space receives each of them unchanged, the
+// viewer receives none, and the reasons are counted. Valid packets in between are forwarded.
 func TestHostile(t *testing.T) {
 	b := newBench(t, setting{alias: 7, viewAlias: 8, numberLen: 2})
 	b.introduce(t)
@@ -187,7 +187,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// TestFallback: for each reason, a copy falls back to user space, and forwarding resumes
+// TestFallback checks for each reason that a copy falls back to user space, and that forwarding resumes
 // afterwards.
 func TestFallback(t *testing.T) {
 	b := newBench(t, setting{alias: 7, viewAlias: 7, numberLen: 3})
@@ -202,7 +202,7 @@ func TestFallback(t *testing.T) {
 		if got, _ := receive(t, b.serve, time.Minute); !bytes.Equal(got, p) {
 			t.Fatal("user space did not receive the packet")
 		}
-		if n, _, last, _ := v.Fallbacks(); n > 0 { // user space sends it and the rest of its group
+		if n, _, last, _ := v.Fallbacks(); n > 0 { // user space sends the object and the rest of its group
 			v.CatchUp(n)
 			group = last + 1
 		}
@@ -390,8 +390,8 @@ func TestManyViewers(t *testing.T) {
 	}
 }
 
-// TestSearch makes the kernel join a running connection. It finds the packet number, even if it was
-// off for a long time.
+// TestSearch makes the kernel join a running connection. It finds the packet number even if the fast
+// path was off for a long time.
 func TestSearch(t *testing.T) {
 	b := newBench(t, setting{alias: 7, viewAlias: 7})
 	b.introduce(t)

@@ -31,8 +31,8 @@ const (
 type Options struct {
 	Port      uint16 // the relay's UDP port
 	ConnIDLen int    // length of the relay's connection IDs, 1 to MaxConnID bytes
-	// Unprotected disables packet protection, for measurements. Attach then rejects the interfaces
-	// of the machine's own network, except loopback.
+	// Unprotected disables packet protection for measurements. Attach then rejects interfaces of
+	// the machine's own network, except for loopback.
 	Unprotected bool
 }
 
@@ -79,7 +79,7 @@ func requirements() []bpfload.Requirement {
 		},
 		{Name: "bounded loops in eBPF", Since: "5.3", Have: features.HaveBoundedLoops},
 		{Name: "eBPF ring buffers", Since: "5.8", Have: func() error { return features.HaveMapType(ebpf.RingBuf) }},
-		// Detected by a helper that the same kernel version introduced.
+		// Detected by a helper that was introduced in the same kernel version.
 		{
 			Name:  "atomic compare-and-exchange in eBPF",
 			Since: "5.12",
@@ -165,14 +165,14 @@ func (k *Forwarder) Renew(until time.Duration) {
 	storeRelease(&k.leases.at(0).Until, uint64(until))
 }
 
-// Now returns the time of CLOCK_MONOTONIC, which all times in this package use.
+// Now returns the time on CLOCK_MONOTONIC, the clock of all times in this package.
 func Now() time.Duration {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail for this clock
 	return time.Duration(ts.Nano())
 }
 
-// Role holds a connection's source and viewer index; -1 = none.
+// Role holds a connection's source and viewer indices, or -1 if it does not have that role.
 type Role struct{ Source, Viewer int }
 
 // SetConnection assigns a connection ID to a connection.
@@ -278,7 +278,7 @@ type Record struct {
 // Drained reports whether the ring is empty.
 func (k *Forwarder) Drained() bool { return k.ring.drained() }
 
-// Drain passes the records since the last call to take. It must not be called concurrently.
+// Drain calls take for each record since the last call to Drain. It must not be called concurrently.
 func (k *Forwarder) Drain(take func(Record)) {
 	k.ring.drain(func(b []byte) {
 		var r fastpathSentRecord
@@ -290,8 +290,8 @@ func (k *Forwarder) Drain(take func(Record)) {
 	})
 }
 
-// Runtime returns the run time of the programs, if the kernel measures it (sysctl
-// kernel.bpf_stats_enabled). A program that runs inside another one counts in both.
+// Runtime returns the run time of the programs if the kernel measures it (sysctl
+// kernel.bpf_stats_enabled). A program that runs inside another one counts towards both.
 func (k *Forwarder) Runtime() (total time.Duration, err error) {
 	for name, p := range k.programs {
 		if name == fastpathProgViewerEgress { // runs inside publisher_ingress

@@ -12,16 +12,16 @@ import (
 	"golang.org/x/crypto/chacha20poly1305"
 )
 
-// precomputes is set where key streams are precomputed: the layout that KeyStreams needs is
-// implemented only on x86-64, and only there is ChaCha20 much faster in user space than in the
+// precomputes is true where key streams are precomputed. This is limited to x86-64, where the layout
+// that KeyStreams needs is implemented and ChaCha20 is much faster in user space than in the
 // programs.
 const precomputes = runtime.GOARCH == "amd64"
 
 // PrecomputedPackets is the number of key streams per viewer.
 const PrecomputedPackets = int64(len(fastpathKeyStreams{}.Of))
 
-// KeyStreams holds precomputed key streams for a viewer's next packets, which saves the programs
-// four fifths of the sealing time. Each is for one packet number and is used once. It is not safe
+// KeyStreams holds precomputed key streams for a viewer's next packets, which save the programs four
+// fifths of the sealing time. Each is for one packet number and is used once. KeyStreams is not safe
 // for concurrent use.
 type KeyStreams struct{ shared fastpathKeyStreams }
 
@@ -45,8 +45,8 @@ func NewCipher(k Keys) (*Cipher, error) {
 
 const keyStreamSize = int(unsafe.Sizeof(fastpathKeyStreams{}.Of[0].Words))
 
-// Make computes a packet's key stream for a text of up to length bytes. It replaces that of the
-// packet PrecomputedPackets numbers earlier.
+// Make computes a packet's key stream for a text of up to length bytes. It replaces the key stream of
+// the packet PrecomputedPackets numbers earlier.
 func (s *KeyStreams) Make(c *Cipher, number int64, length int) {
 	k := &s.shared.Of[number%PrecomputedPackets]
 	atomic.StoreUint64(&k.Number, 0)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR MIT)
-/* Maps and settings. Nothing is pinned: the maps end with the process. */
+/* Maps and settings. Nothing is pinned, so the maps end with the process. */
 #ifndef HOLOCAST_FASTPATH_MAPS_H
 #define HOLOCAST_FASTPATH_MAPS_H
 
@@ -74,7 +74,7 @@ struct {
 	__type(value, struct lease);
 } leases SEC(".maps");
 
-/* A copy in flight to a viewer: viewer_egress writes it to the clone. */
+/* A copy in flight to a viewer, which viewer_egress writes to the clone. */
 struct copy {
 	__u32 ready; /* set while this CPU sends the clone */
 	__u32 headers; /* bytes up to the end of the UDP header, without the pad */
@@ -93,12 +93,12 @@ struct work {
 	struct sent_record record;
 	__u64 stream[PRECOMPUTED_TEXT / 8]; /* copy of a key stream */
 	__u32 at; /* offset of the next frame in opened */
-	__u32 skip; /* integers of an ACK frame to skip first */
+	__u32 skip; /* number of integers of an ACK frame to skip first */
 	/* The object found: */
 	__u64 group;
 	__u64 object;
 	__u32 type;
-	__u32 rest; /* offset of its bytes after the alias in opened */
+	__u32 rest; /* offset in opened of its bytes after the alias */
 	__u32 end; /* offset of their end */
 	__u32 track; /* id */
 	__u32 partial; /* the checksum is offloaded */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR MIT)
 /*
- * OBJECT_DATAGRAM (draft-ietf-moq-transport-18 section 11.3.1). Unlike in QUIC, the number of
- * leading ones in an integer's first byte is the number of bytes that follow (section 1.4.1).
+ * OBJECT_DATAGRAM (draft-ietf-moq-transport-18 section 11.3.1). Unlike in QUIC, the number of leading
+ * 1 bits in an integer's first byte is the number of bytes that follow (section 1.4.1).
  */
 #ifndef HOLOCAST_FASTPATH_OBJECT_H
 #define HOLOCAST_FASTPATH_OBJECT_H
@@ -42,8 +42,8 @@ __noinline __u32 take_moq_integer(struct work *w, __u32 at)
 }
 
 /*
- * Parses the object in the DATAGRAM frame, up to its alias and location. Returns false if user
- * space must parse it.
+ * Parses the object in the DATAGRAM frame up to its alias and location. Returns false if it must be
+ * left to user space.
  */
 static __always_inline bool parse_object(struct work *w, const struct source *s)
 {

@@ -28,7 +28,7 @@ static __always_inline __u32 number_length(__u32 cid)
 	return cid & 1 ? NUMBER_LENGTH : NUMBER_LENGTH - 1;
 }
 
-/* Sets the nonce: the packet number, big-endian, XOR the IV. */
+/* Sets the nonce to the packet number, big-endian, XOR the IV. */
 static __always_inline void set_nonce(struct chacha20 *cipher, const struct packet_key *key, __u64 number)
 {
 	cipher->nonce[0] = key->iv[0];
@@ -71,9 +71,9 @@ static __always_inline __u64 expand_number(__u64 largest, __u64 truncated, __u32
 }
 
 /*
- * Returns the number to expand truncated ones with. When the fast path joins a running connection,
- * the number is unknown: packets alternately try the last one known and guesses in steps of 65536,
- * until one is authentic.
+ * Returns the number from which to expand truncated ones. When the fast path joins a running
+ * connection, it is unknown. Packets then alternately try the last number known and guesses in steps
+ * of 65536, until one is authentic.
  */
 static __always_inline __u64 largest_number(const struct source *s)
 {
@@ -81,8 +81,8 @@ static __always_inline __u64 largest_number(const struct source *s)
 }
 
 /*
- * Handles a packet that failed authentication. Returns true if a wrong number guess may be the
- * cause.
+ * Handles a packet that failed authentication. Returns true if the cause may be a wrong guess of the
+ * packet number.
  */
 static __always_inline bool search_on(struct source *s)
 {
@@ -92,7 +92,7 @@ static __always_inline bool search_on(struct source *s)
 	return true;
 }
 
-/* Records a packet number. Returns false for a duplicate, or a number too old to check. */
+/* Records a packet number. Returns false for a duplicate or a number too old to check. */
 static __always_inline bool first_arrival(struct source *s, __u64 number)
 {
 	__u64 *seen = &s->seen[number % SEEN_PACKETS];
@@ -145,8 +145,8 @@ enum step {
 };
 
 /*
- * Parses one frame, or one integer of an ACK frame. All state is in w and the function is global,
- * so that the verifier sees every step alike.
+ * Parses one frame, or one integer of an ACK frame. All state is in w and the function is global, so
+ * that all steps look the same to the verifier.
  */
 __noinline int next_frame(struct work *w)
 {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ring reads a ring buffer without system calls. It never blocks, since the packet of each record
+// ring reads a ring buffer without system calls. It need not block, since the packet of each record
 // also reaches user space.
 type ring struct {
 	consumer, producer []byte
@@ -20,7 +20,7 @@ type ring struct {
 	mask               uint64
 }
 
-// Record header: 4 bytes of length and two flags, 4 bytes used by the kernel.
+// A record header has four bytes with the length and two flags, and four bytes used by the kernel.
 const (
 	ringHeader  = unix.BPF_RINGBUF_HDR_SZ
 	ringBusy    = unix.BPF_RINGBUF_BUSY_BIT
@@ -31,17 +31,17 @@ func mapRing(m *ebpf.Map) (*ring, error) {
 	page, size := os.Getpagesize(), int(m.MaxEntries())
 	consumer, err := unix.Mmap(m.FD(), 0, page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return nil, fmt.Errorf("map the ring: %w", err)
+		return nil, fmt.Errorf("map ring: %w", err)
 	}
 	producer, err := unix.Mmap(m.FD(), int64(page), page+2*size, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
 		_ = unix.Munmap(consumer)
-		return nil, fmt.Errorf("map the ring: %w", err)
+		return nil, fmt.Errorf("map ring: %w", err)
 	}
 	return &ring{consumer, producer, producer[page:], uint64(size - 1)}, nil
 }
 
-// drain passes all complete records to take, in order.
+// drain calls take for all complete records, in order.
 func (r *ring) drain(take func([]byte)) {
 	consumed := (*uint64)(unsafe.Pointer(&r.consumer[0]))
 	produced := (*uint64)(unsafe.Pointer(&r.producer[0]))

@@ -52,7 +52,7 @@ func (t *table[T]) close() error {
 	return unix.Munmap(t.memory)
 }
 
-// The programs use atomics on the same memory to order their loads.
+// The programs use atomic operations on the same memory to order their loads.
 
 func storeRelease(to *uint64, v uint64) { atomic.StoreUint64(to, v) }
 
@@ -89,7 +89,7 @@ type SourceOptions struct {
 	Prefix    []byte // encoded quarter stream ID of a WebTransport session; empty for raw QUIC
 }
 
-// Start configures and enables a source. Call SetKeys first. The search for packet numbers restarts
+// Start configures and enables a source. Call SetKeys first. The search for the packet number restarts
 // at the last one known.
 func (s *Source) Start(o SourceOptions) {
 	v := &s.shared
@@ -135,7 +135,7 @@ type ViewerOptions struct {
 	ECN       uint8  // ECN field of the IP header
 }
 
-// blockNone is the value of Block.next without a block.
+// blockNone is the value of Block.next when there is no block.
 const blockNone = 1 << 62
 
 // Start configures and enables a viewer. Packets are sent to it once it also has a block of packet
@@ -163,7 +163,7 @@ func (v *Viewer) Clear() {
 	v.shared.Block.Next = blockNone
 }
 
-// SetKeys sets the keys for the lowest bit of a key phase. No block may be using it.
+// SetKeys sets the keys for the lowest bit of a key phase. No block may be using that phase.
 func (v *Viewer) SetKeys(phase uint64, k Keys) { k.set(&v.shared.Keys[phase&1]) }
 
 // Give hands out the packet numbers from first to before end. An earlier block must have been taken
@@ -176,19 +176,19 @@ func (v *Viewer) Give(first, end int64, phase uint64) {
 }
 
 // TakeBack takes the block back and returns the first unused number. Lower numbers have records, or
-// will shortly.
+// will have them shortly.
 func (v *Viewer) TakeBack() (next int64) {
 	b := &v.shared.Block
 	next = int64(atomic.SwapUint64(&b.Next, blockNone))
 	return min(next, int64(atomic.LoadUint64(&b.Limit)>>1))
 }
 
-// Next returns the first unused number of the block, or the end of the block or more if all are
-// used.
+// Next returns the first unused number of the block. If all are used, it returns the end of the block
+// or a higher number.
 func (v *Viewer) Next() int64 { return int64(atomic.LoadUint64(&v.shared.Block.Next)) }
 
-// Fallbacks returns the number of fallbacks and the location of the last one, which may already be
-// that of a fallback in progress.
+// Fallbacks returns the number of fallbacks and the location of the last one, or of one that is in
+// progress and not counted yet.
 func (v *Viewer) Fallbacks() (n uint64, track uint32, group, object uint64) {
 	s := &v.shared
 	n = atomic.LoadUint64(&s.Fallbacks)
@@ -201,8 +201,8 @@ func (v *Viewer) Fallbacks() (n uint64, track uint32, group, object uint64) {
 		)
 }
 
-// CatchUp records that user space has sent the first n fallbacks. If there are no more, the
-// programs continue, except with the rest of the last one's group.
+// CatchUp records that user space has sent the first n fallbacks. If there are no more, the programs
+// continue, except for the rest of the last fallback's group.
 func (v *Viewer) CatchUp(n uint64) { atomic.StoreUint64(&v.shared.CaughtUp, n) }
 
 // Sent returns the total bytes of UDP payload sent.

@@ -6,9 +6,9 @@ type Counts struct {
 	Forwarded   uint64 // copies sent to viewers
 	Bytes       uint64 // UDP payload bytes of these copies
 	Precomputed uint64 // copies sent with a precomputed key stream
-	Failed      uint64 // copies registered as sent that could not be sent
+	Failed      uint64 // copies that were registered as sent but could not be sent
 	Migrated    uint64 // viewers suspended after an address change
-	// UserSpace counts publisher packets that only user space handled, Fallback the copies for
-	// single viewers left to user space, both by reason.
+	// UserSpace counts publisher packets that only user space handled, and Fallback copies for
+	// single viewers that were left to user space, both by reason.
 	UserSpace, Fallback map[string]uint64
 }

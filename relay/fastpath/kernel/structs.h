@@ -54,14 +54,14 @@ struct source {
 	struct packet_key keys[2]; /* by key phase bit */
 	__u32 prefix_length; /* of the encoded quarter stream ID in a WebTransport session (RFC 9297 section 2.1) */
 	__u64 prefix; /* bytes in wire order */
-	__u64 largest; /* authenticated packet number, valid once found is set */
+	__u64 largest; /* largest authenticated packet number, valid once found is set */
 	__u32 found;
-	__u32 guess; /* guess for the next packet: see largest_number */
+	__u32 guess; /* guess for the next packet, see largest_number */
 	__u64 seen[SEEN_PACKETS]; /* newest number + 1, at index number % SEEN_PACKETS */
 };
 
 /*
- * A block of packet numbers for the kernel. To take back the rest, user space exchanges next for
+ * A block of packet numbers for the kernel. To take back the rest, user space replaces next by
  * BLOCK_NONE; the numbers from the old value on then stay unused. To hand out a block it sets
  * first, then limit, then next.
  */
@@ -86,9 +86,9 @@ struct location {
  * last_fallback; user space writes the rest.
  *
  * After an object falls back to user space for lack of room, packet numbers or window, later
- * objects must not overtake it: the viewer would take it for lost and request it again. So the rest
- * of its group falls back too. If it is not the first object of its group, all objects do until
- * user space has passed it on. Groups of a single object need not wait.
+ * objects must not overtake it, or the viewer would consider it lost and request it again. So the
+ * rest of its group falls back too. If it is not the first object of its group, all objects fall
+ * back until user space has passed it on. Groups of a single object need not wait.
  */
 struct viewer {
 	__u32 on;
@@ -97,7 +97,7 @@ struct viewer {
 	__u64 sent; /* total bytes of UDP payload */
 	__u64 allowed; /* limit for sent */
 	__u64 fallbacks; /* number of such fallbacks; written after last_fallback */
-	__u64 caught_up; /* number of them passed on by user space */
+	__u64 caught_up; /* number of fallbacks passed on by user space */
 	struct location last_fallback;
 	__u32 header_key[8];
 	struct packet_key keys[2]; /* by key phase bit */
@@ -212,19 +212,19 @@ enum count {
 	COUNT_USER_KEY, /* unknown key phase */
 	COUNT_USER_SEARCH, /* not authentic with the guessed packet number */
 	COUNT_USER_FORGED, /* not authentic */
-	COUNT_USER_REPLAYED, /* packet number repeated or too old */
+	COUNT_USER_REPLAYED, /* repeated packet number, or one too old to check */
 	COUNT_USER_FRAMES, /* not exactly one DATAGRAM with only ACK, PING and PADDING */
 	COUNT_USER_OBJECT, /* not a plain object: status, properties, padding or malformed */
 	COUNT_USER_ALIAS, /* track without viewers in the kernel */
 	/* Copies that fall back to user space, by reason: */
 	COUNT_FALLBACK_FILTER, /* outside the subscription's range */
 	COUNT_FALLBACK_SUSPENDED, /* the viewer is suspended */
-	COUNT_FALLBACK_ROUTE, /* no packet sent by the stack yet */
+	COUNT_FALLBACK_ROUTE, /* the stack has not sent a packet there yet */
 	COUNT_FALLBACK_SIZE, /* too large for the path or the peer */
 	COUNT_FALLBACK_NUMBERS, /* out of packet numbers */
 	COUNT_FALLBACK_BUDGET, /* congestion window full */
 	COUNT_FALLBACK_ORDER, /* must not overtake an earlier fallback */
-	COUNT_FALLBACK_RING, /* ring full: user space is too slow */
+	COUNT_FALLBACK_RING, /* the ring is full, as user space is too slow */
 	COUNT_FAILED, /* registered but not sent */
 	COUNT_MIGRATED, /* viewers suspended after an address change */
 	COUNTS,
@@ -234,7 +234,7 @@ struct counters {
 	__u64 count[COUNTS];
 };
 
-/* Shared memory: user space renews until, a time of CLOCK_MONOTONIC in ns. */
+/* Shared memory. User space renews until, a time on CLOCK_MONOTONIC in ns. */
 struct lease {
 	__u64 until;
 };

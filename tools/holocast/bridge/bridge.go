@@ -1,8 +1,8 @@
 // Package bridge serves a session's point clouds to LiveScan3D viewers.
 //
-// A viewer requests each frame and receives the newest one that it lacks: the points of all
-// cameras, merged in session coordinates. A frame is merged and encoded once for all viewers, on
-// the first request.
+// A viewer requests each frame and receives the newest one that it lacks, with the points of all
+// cameras merged in session coordinates. A frame is merged and encoded once for all viewers, on the
+// first request.
 package bridge
 
 import (
@@ -21,18 +21,19 @@ import (
 	"holocast/internal/livescan"
 )
 
-// Config configures a Server. Zero values select the defaults.
+// Config configures a Server. Zero values mean the defaults.
 type Config struct {
 	Viewers    int // maximum at a time; default 16
 	PerAddress int // maximum per address; default Viewers
-	// MaxWait bounds the wait for a newer frame before a viewer receives the newest again; default
-	// 200 ms. Some viewers block while they wait.
+	// MaxWait bounds the wait for a newer frame, after which a viewer receives the newest frame
+	// again; the default is 200 ms. Some viewers block while they wait.
 	MaxWait time.Duration
-	// Stall bounds the time that a viewer may read nothing while it is sent a frame; default 5 s.
+	// Stall bounds the time that a viewer may read nothing while a frame is being sent to it; the
+	// default is 5 s.
 	Stall time.Duration
-	// Idle bounds the time between requests of a viewer; default 1 min.
+	// Idle bounds the time between requests of a viewer; the default is 1 min.
 	Idle time.Duration
-	// Sent, if set, is called for every sent frame, on the viewers' goroutines.
+	// Sent, if set, is called for every frame sent, on the viewers' goroutines.
 	Sent func(Sent)
 	Log  *slog.Logger // nil = slog.Default
 }
@@ -41,7 +42,7 @@ type Config struct {
 type Sent struct {
 	Viewer   string    // address
 	Frame    uint64    // frame number from 1; 0 before the first
-	Captured time.Time // latest capture among its cameras, on the relay's clock
+	Captured time.Time // latest capture time among its cameras, on the relay's clock
 	Asked    time.Time // when the request was read
 	Taken    time.Time // when the last byte was written to the socket
 	Points   int
@@ -91,14 +92,14 @@ func NewServer(frames *Frames, cfg Config) *Server {
 			prometheus.GaugeOpts{Name: "holocast_bridge_viewers", Help: "Connected LiveScan3D viewers."},
 		),
 		sent: prometheus.NewCounter(
-			prometheus.CounterOpts{Name: "holocast_bridge_sent_frames_total", Help: "Merged frames sent, over all viewers."},
+			prometheus.CounterOpts{Name: "holocast_bridge_sent_frames_total", Help: "Merged frames sent to viewers."},
 		),
 		sentBytes: prometheus.NewCounter(
-			prometheus.CounterOpts{Name: "holocast_bridge_sent_bytes_total", Help: "Bytes of frames sent, over all viewers."},
+			prometheus.CounterOpts{Name: "holocast_bridge_sent_bytes_total", Help: "Bytes of frames sent to viewers."},
 		),
 		gone: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "holocast_bridge_connections_ended_total",
-			Help: "Ended viewer connections, by reason: closed, slow, silent, protocol, refused.",
+			Help: "Ended viewer connections, by reason: closed, slow, silent, protocol or refused.",
 		}, []string{"reason"}),
 	}
 }
@@ -118,7 +119,8 @@ func (s *Server) Statistics() Statistics {
 	return sum
 }
 
-// Serve accepts viewers until ctx ends, which is not an error, and returns after the last viewer.
+// Serve accepts viewers until ctx is done, which is not an error. It returns after the last viewer
+// has disconnected.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	stop := context.AfterFunc(ctx, func() { s.close(ln) })
 	defer stop()
@@ -133,7 +135,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			return nil
 		}
 		if e := net.Error(nil); errors.As(err, &e) && !errors.Is(err, net.ErrClosed) { // no file descriptor left
-			s.log.Warn("viewer not accepted", "err", err)
+			s.log.Warn("could not accept a viewer", "err", err)
 			select {
 			case <-time.After(100 * time.Millisecond):
 			case <-ctx.Done():
@@ -144,7 +146,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			return err
 		}
 		if why := s.admit(conn); why != "" {
-			s.log.Warn("viewer refused", "viewer", conn.RemoteAddr(), "reason", why)
+			s.log.Warn("refused a viewer", "viewer", conn.RemoteAddr(), "reason", why)
 			s.gone.WithLabelValues("refused").Inc()
 			_ = conn.Close()
 			continue
@@ -164,7 +166,7 @@ func (s *Server) close(ln net.Listener) {
 	}
 }
 
-// admit counts a viewer, or returns why it is refused.
+// admit counts a viewer, or returns why the viewer is refused.
 func (s *Server) admit(conn net.Conn) string {
 	addr := address(conn)
 	s.mu.Lock()
@@ -203,10 +205,10 @@ func address(conn net.Conn) netip.Addr {
 // Reasons for dropping a viewer.
 var (
 	errSilent = errors.New("no request from the viewer")
-	errSlow   = errors.New("the viewer reads nothing")
+	errSlow   = errors.New("the viewer stopped reading")
 )
 
-// serve answers one viewer until it leaves or is dropped.
+// serve answers one viewer until it disconnects or is dropped.
 func (s *Server) serve(ctx context.Context, conn net.Conn) {
 	log := s.log.With("viewer", conn.RemoteAddr())
 	log.Info("viewer connected")
@@ -218,15 +220,15 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) {
 	switch {
 	case errors.Is(err, errSlow):
 		reason, dropped = "slow", true
-		log.Warn("viewer dropped: viewer or network too slow", "stalled", s.cfg.Stall, "frames", frames)
+		log.Warn("dropped a viewer: it or the network is too slow", "stalled", s.cfg.Stall, "frames", frames)
 	case errors.Is(err, errSilent):
 		reason, dropped = "silent", true
-		log.Warn("viewer dropped: it requests no frames", "for", s.cfg.Idle, "frames", frames)
+		log.Warn("dropped a viewer that requested no frames", "for", s.cfg.Idle, "frames", frames)
 	case errors.As(err, &protocol):
 		reason, dropped = "protocol", true
-		log.Warn("viewer dropped: not LiveScan3D's protocol", "err", err)
+		log.Warn("dropped a viewer that does not speak LiveScan3D's protocol", "err", err)
 	default:
-		log.Info("viewer left", "after", time.Since(began).Round(time.Millisecond), "frames", frames)
+		log.Info("viewer disconnected", "after", time.Since(began).Round(time.Millisecond), "frames", frames)
 	}
 	s.gone.WithLabelValues(reason).Inc()
 	s.mu.Lock()
@@ -242,7 +244,7 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) {
 const piece = 64 << 10
 
 // answer answers a viewer's requests and returns their number. Pipelined requests wait in the
-// connection.
+// socket buffer.
 func (s *Server) answer(ctx context.Context, conn net.Conn) (frames int, err error) {
 	var has uint64 // the newest frame sent to the viewer
 	for ; ; frames++ {

@@ -40,7 +40,7 @@ func (s *scene) get() []pointcloud.Points {
 	return s.clouds
 }
 
-// line returns n points along x, of one color.
+// line returns n points along x, all of one color.
 func line(n int, color byte) (p pointcloud.Points) {
 	for i := range n {
 		p.XYZ = append(p.XYZ, int16(i), 0, 0)
@@ -155,7 +155,7 @@ func TestAnswersWithTheNewest(t *testing.T) {
 	}
 }
 
-// A viewer waits for a frame that it lacks.
+// A viewer waits for a frame that it has not received yet.
 func TestWaitsForANewFrame(t *testing.T) {
 	s := serve(t, 1000, Config{MaxWait: time.Hour})
 	v := s.connect(t)
@@ -233,8 +233,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// A frame is complete when every camera has a newer cloud; a lagging or missing camera does not
-// delay the others.
+// A frame is complete when every camera has a newer cloud; a late or missing camera does not delay
+// the others.
 func TestWholeFrames(t *testing.T) {
 	f := NewFrames(func() []pointcloud.Points { return nil }, 1)
 	begun := time.Now()
@@ -314,12 +314,12 @@ func TestBadViewers(t *testing.T) {
 		log    string
 		reason string
 	}{
-		{"silent", Config{Idle: 20 * time.Millisecond}, func(*viewer) {}, "requests no frames", "silent"},
+		{"silent", Config{Idle: 20 * time.Millisecond}, func(*viewer) {}, "requested no frames", "silent"},
 		{
 			"a web browser",
 			Config{},
 			func(v *viewer) { _, _ = v.Write([]byte("GET / HTTP/1.1\r\n\r\n")) },
-			"not LiveScan3D's protocol", "protocol",
+			"does not speak LiveScan3D's protocol", "protocol",
 		},
 		{"slow", Config{Stall: 50 * time.Millisecond}, func(v *viewer) {
 			for range 4 { // without reading any
@@ -345,7 +345,7 @@ func TestBadViewers(t *testing.T) {
 	}
 }
 
-// Serve ends with its context even while viewers are connected.
+// Serve returns when its context is cancelled, even while viewers are connected.
 func TestEnds(t *testing.T) {
 	s := serve(t, 10, Config{MaxWait: time.Hour})
 	asking, silent := s.connect(t), s.connect(t)

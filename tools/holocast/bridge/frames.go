@@ -11,7 +11,7 @@ import (
 
 // Frames assembles a session's frames and keeps the newest.
 type Frames struct {
-	clouds func() []pointcloud.Points // the newest cloud of every camera
+	clouds func() []pointcloud.Points // newest cloud of every camera
 	budget int                        // maximum points per frame
 
 	mu       sync.Mutex
@@ -36,7 +36,7 @@ type encoded struct {
 	answer   []byte
 }
 
-// NewFrames returns Frames of the newest clouds of a session's cameras, with at most budget points
+// NewFrames returns Frames for the newest clouds of a session's cameras, with at most budget points
 // per frame. clouds must return fresh copies.
 func NewFrames(clouds func() []pointcloud.Points, budget int) *Frames {
 	return &Frames{
@@ -48,13 +48,14 @@ func NewFrames(clouds func() []pointcloud.Points, budget int) *Frames {
 const (
 	// away is the time without clouds after which a camera is ignored.
 	away = time.Second
-	// together bounds the spread of capture times within a frame: more than half a frame interval
-	// and less than a full one.
+	// together bounds the spread of capture times within a frame. It is more than half a frame
+	// interval and less than a full one.
 	together = 25 * time.Millisecond
 )
 
 // Shown records a camera's newer cloud. A frame is complete when every camera has a newer cloud
-// than in the previous frame, or when a camera has its next one.
+// than in the previous frame. It is also finished if a camera's next cloud arrives or a cloud is
+// more than together newer than another in the frame.
 func (f *Frames) Shown(camera uint16, captured, at time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,7 +77,7 @@ func (f *Frames) Shown(camera uint16, captured, at time.Time) {
 	f.finish()
 }
 
-// finish makes the collected clouds the newest frame. f.mu is held.
+// finish makes the collected clouds the newest frame. The caller holds f.mu.
 func (f *Frames) finish() {
 	f.number++
 	for c := range f.has {
@@ -97,8 +98,8 @@ func (f *Frames) state() (uint64, time.Time, <-chan struct{}) {
 	return f.number, f.captured, f.changed
 }
 
-// newest returns the newest frame. If the viewer has it already, newest waits up to maxWait for
-// the next.
+// newest returns the newest frame. If the viewer already has it, newest waits up to maxWait for the
+// next one.
 func (f *Frames) newest(ctx context.Context, has uint64, maxWait time.Duration) (*encoded, error) {
 	number, _, changed := f.state()
 	if number == has {
@@ -120,7 +121,7 @@ func (f *Frames) newest(ctx context.Context, has uint64, maxWait time.Duration) 
 	return f.current, nil
 }
 
-// encode merges the newest clouds. f.encoding is held.
+// encode merges the newest clouds. The caller holds f.encoding.
 func (f *Frames) encode(number uint64, captured time.Time) *encoded {
 	f.merged.XYZ, f.merged.RGB = f.merged.XYZ[:0], f.merged.RGB[:0]
 	if number > 0 {
@@ -139,8 +140,8 @@ func (f *Frames) encode(number uint64, captured time.Time) *encoded {
 	}
 }
 
-// thin appends c to p. If total exceeds budget, it keeps only the share budget/total of the points,
-// evenly spaced.
+// thin appends c to p. If total exceeds budget, it keeps only a fraction budget/total of the
+// points, evenly spaced.
 func thin(p, c *pointcloud.Points, total, budget int) {
 	if total <= budget {
 		p.XYZ, p.RGB = append(p.XYZ, c.XYZ...), append(p.RGB, c.RGB...)

@@ -1,4 +1,4 @@
-// Package doctor tests a machine's capabilities for Holocast and suggests fixes.
+// Package doctor checks whether a machine can run Holocast, and suggests fixes.
 package doctor
 
 import (
@@ -60,7 +60,7 @@ func Run(ctx context.Context, checks []Check) []Finding {
 	return findings
 }
 
-// machine is the machine under test, faked in unit tests.
+// machine is the machine under test; unit tests use a fake.
 type machine struct {
 	cores  int
 	arch   string // a GOARCH
@@ -112,7 +112,7 @@ func (m *machine) processor(context.Context) Finding {
 	return ok("%s", detail)
 }
 
-// freePort tries to listen like a relay.
+// freePort tries to listen on the port like a relay.
 func (m *machine) freePort(ctx context.Context, port int) Finding {
 	var err error
 	for _, network := range []string{"udp", "tcp"} {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fake is a machine with every capability; tests remove some.
+// fake is a machine with every capability; tests remove some of them.
 type fake struct {
 	*machine
 	t *testing.T
@@ -362,7 +362,7 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// A fully capable machine has only ok findings.
+// A fully capable machine yields only ok findings.
 func TestNothingMissing(t *testing.T) {
 	for _, f := range Run(t.Context(), newFake(t).checks(4443)) {
 		if f.Status != OK {

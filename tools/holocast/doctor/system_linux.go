@@ -17,7 +17,7 @@ import (
 
 // system accesses a Linux machine.
 type system struct {
-	root      string // prefix of file paths, "" except in tests
+	root      string // prefix of file paths; "" except in tests
 	release   func() (string, error)
 	getenv    func(string) string
 	loadEmpty func(programType uint32) error
@@ -204,7 +204,7 @@ func (m *machine) linkKind(name string) string {
 	return ""
 }
 
-// quicBuffer is the UDP buffer that quic-go requests, bytes.
+// quicBuffer is the UDP buffer size that quic-go requests, in bytes.
 const quicBuffer = 7 << 20
 
 func (m *machine) udpBuffers(context.Context) Finding {
@@ -378,8 +378,8 @@ func (m *machine) diskSpace(context.Context) Finding {
 	return ok("%.0f GB free here; four cameras record 2 GB per minute", gb)
 }
 
-// errNotTried reports a check that needs root.
-var errNotTried = errors.New("not tried without root")
+// errNotTried is reported for a check that needs root.
+var errNotTried = errors.New("not tested without root")
 
 func (m *machine) netem(context.Context) Finding {
 	const mend = "sudo modprobe sch_netem   # Debian and Ubuntu: in linux-modules-extra-$(uname -r)"

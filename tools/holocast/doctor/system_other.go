@@ -7,7 +7,7 @@ import (
 	"runtime"
 )
 
-// system is empty: this operating system has no checks.
+// system is empty, since there are no checks for this operating system.
 type system struct{}
 
 func thisSystem() system { return system{} }

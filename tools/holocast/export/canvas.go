@@ -6,7 +6,7 @@ import (
 	"holocast/internal/catalog"
 )
 
-// canvas is a 4:2:0 picture of the sphere, for stereo with the right eye below the left.
+// canvas is a 4:2:0 image of the sphere; in stereo the right eye is below the left.
 type canvas struct {
 	b      []byte
 	sphere *catalog.Sphere
@@ -21,9 +21,9 @@ func newCanvas(s *catalog.Sphere) *canvas {
 	return c
 }
 
-// planes calls do for each plane and eye, with the offsets of the eye's first sample in the canvas
-// and in another picture of width×height, the strides of both, and the pixels per sample in each
-// direction.
+// planes calls do for each plane and eye. Its arguments are the offsets of the eye's first sample
+// in the canvas and in another image of width×height, the strides of both, and the pixels per
+// sample in each direction.
 func (c *canvas) planes(width, height int, do func(to, from, toStride, fromStride, scale int)) {
 	s := c.sphere
 	eyes := s.Eyes()
@@ -42,7 +42,7 @@ func (c *canvas) planes(width, height int, do func(to, from, toStride, fromStrid
 	}
 }
 
-// put copies a tile's picture into place.
+// put copies a tile's image into the canvas.
 func (c *canvas) put(r image.Rectangle, frame []byte) {
 	c.planes(r.Dx(), r.Dy()*c.sphere.Eyes(), func(to, from, toStride, fromStride, scale int) {
 		for y := range r.Dy() / scale {
@@ -52,7 +52,7 @@ func (c *canvas) put(r image.Rectangle, frame []byte) {
 	})
 }
 
-// enlarge fills a tile's place from the low-resolution sphere.
+// enlarge fills a tile's area from the low-resolution sphere.
 func (c *canvas) enlarge(r image.Rectangle, d *decoder) {
 	s := c.sphere
 	c.planes(d.width, d.height, func(to, from, toStride, fromStride, scale int) {
@@ -77,8 +77,8 @@ func (c *canvas) whole(d *decoder) {
 	c.enlarge(image.Rect(0, 0, c.sphere.Width, c.sphere.Height), d)
 }
 
-// between maps sample i of a line of full samples to a line of n samples: its center lies between
-// samples a and b, at f/256 of the way.
+// between maps sample i of a line of full samples to a line of n samples. The center of sample i
+// lies between samples a and b, f/256 of the way from a to b.
 func between(i, full, n int) (a, b, f int) {
 	at := (2*i+1)*n*128/full - 128 // in units of 1/256 sample
 	a = at >> 8

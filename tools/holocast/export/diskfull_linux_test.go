@@ -14,8 +14,8 @@ import (
 )
 
 // TestDiskFull simulates a full disk by a file size limit. The limit applies to a process, so the
-// test runs itself in a child process. A full disk must cause one error of one line and leave no
-// partial file, except recordings, which play up to the cut.
+// test runs itself in a child process. A full disk must cause a single error of one line. It must
+// leave no partial file, except for recordings, which play up to the cut.
 func TestDiskFull(t *testing.T) {
 	const kind, recording = "EXPORT_KIND", "EXPORT_RECORDING"
 	if os.Getenv(kind) != "" {

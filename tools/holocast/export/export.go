@@ -1,5 +1,5 @@
-// Package export converts a recorded session for other tools: PLY files, Azure Kinect recordings,
-// RGB-D image sets, Foxglove's messages in an MCAP file, or a 360° film.
+// Package export converts a recorded session for other tools. It writes PLY files, Azure Kinect
+// recordings, RGB-D image sets, Foxglove messages in an MCAP file, or a 360° video.
 package export
 
 import (
@@ -27,7 +27,7 @@ import (
 // Config selects the exported data.
 type Config struct {
 	Cameras []int  // catalog numbers; nil = all
-	Quality string // quality of the points tracks; "" = the highest bit rate
+	Quality string // quality of the points tracks; "" means the highest bit rate
 	Force   bool   // replace an earlier export
 	Log     *slog.Logger
 	// Progress, if set, receives the number of objects read so far.
@@ -37,10 +37,10 @@ type Config struct {
 // Result summarizes an export.
 type Result struct {
 	Files   []string
-	Frames  int // PLY files, or captures in all recordings
+	Frames  int // number of PLY files, or of captures in all recordings
 	Damaged int // undecodable frames
 	Partial int // frames with missing descriptions
-	Late    int // frames skipped because a later one had arrived
+	Late    int // frames skipped because a later one had already arrived
 }
 
 // stream is the recorded track of one camera.
@@ -162,8 +162,8 @@ func (x *reader) findCameras(path string) error {
 	return nil
 }
 
-// findPoses reads the events of the pose track from the rest of the recording. An event may concern
-// earlier frames.
+// findPoses reads the events of the pose track from the rest of the recording. An event may apply
+// to earlier frames.
 func (x *reader) findPoses(r *recording.Reader, t catalog.Track) error {
 	name := connect.TrackName(x.root.Namespace, t).String()
 	for {
@@ -176,7 +176,7 @@ func (x *reader) findPoses(r *recording.Reader, t catalog.Track) error {
 		}
 		events, err := catalog.ParsePoses(o.Payload)
 		if err != nil {
-			x.log.Warn("poses not read", "group", o.Group, "err", err)
+			x.log.Warn("skipped invalid poses", "group", o.Group, "err", err)
 			continue
 		}
 		for _, e := range events {
@@ -188,7 +188,8 @@ func (x *reader) findPoses(r *recording.Reader, t catalog.Track) error {
 	}
 }
 
-// pose returns the camera's pose at the given time, UNIX µs, from the last event that covers it.
+// pose returns the camera's pose at the given time, in µs since 1970, from the last event that
+// covers it.
 func (s *stream) pose(at uint64) camera.Transform {
 	for _, e := range slices.Backward(s.moves) {
 		if e.T <= int64(at/1000) {
@@ -217,7 +218,7 @@ func (x *reader) frames(ctx context.Context, use func(*stream, *frame) error) er
 			break
 		}
 		if err != nil {
-			x.log.Warn("damaged record not exported", "err", err)
+			x.log.Warn("skipped a damaged record", "err", err)
 			continue
 		}
 		if n++; x.cfg.Progress != nil {
@@ -230,7 +231,7 @@ func (x *reader) frames(ctx context.Context, use func(*stream, *frame) error) er
 		h, err := pointcloud.ParseHeader(o.Payload)
 		if err != nil {
 			x.result.Damaged++
-			x.log.Warn("frame not exported", "camera", s.number, "group", o.Group, "err", err)
+			x.log.Warn("skipped a frame", "camera", s.number, "group", o.Group, "err", err)
 			continue
 		}
 		if s.current != nil && o.Group > s.current.group {
@@ -276,13 +277,13 @@ func (s *stream) cloud(f *frame) (pointcloud.Points, error) {
 	return s.frame.Points.Transform(s.pose(f.header.CaptureTime)), nil
 }
 
-// mergeDepth is the number of frames kept per camera, to find the one closest in time to another
-// camera's.
+// mergeDepth is the number of frames kept per camera to find the one closest in time to another
+// camera's frame.
 const mergeDepth = 4
 
-// PLY writes one file per frame into dir: frame-000000.ply and so on, or, per camera,
-// camera-0/frame-000000.ply. A merged frame consists of the first camera's and each other camera's
-// closest frame by capture time, at most half a frame interval away.
+// PLY writes one file per frame into dir. They are called frame-000000.ply and so on if merged,
+// otherwise camera-0/frame-000000.ply and so on. A merged frame consists of the first camera's
+// frame and each other camera's closest frame by capture time, at most half a frame interval away.
 func PLY(ctx context.Context, path, dir string, merged bool, cfg Config) (Result, error) {
 	x, err := open(path, cfg)
 	if err != nil {
@@ -316,11 +317,11 @@ func (x *reader) single(ctx context.Context, dir string) error {
 
 func (x *reader) damaged(s *stream, f *frame, err error) {
 	x.result.Damaged++
-	x.log.Warn("frame not exported", "camera", s.number, "group", f.group, "err", err)
+	x.log.Warn("skipped a frame", "camera", s.number, "group", f.group, "err", err)
 }
 
-// merged writes frames led by the first camera. While it is silent, before its first frame or after
-// its last, another camera leads.
+// merged writes frames led by the first camera. Before that camera's first frame and after its
+// last, and in long gaps between its frames, another camera leads.
 func (x *reader) merged(ctx context.Context, dir string) error {
 	first := x.chosen[0]
 	lead := func(leader *stream, f *frame) error {
@@ -343,8 +344,8 @@ func (x *reader) merged(ctx context.Context, dir string) error {
 		}
 		return x.write(dir, x.result.Frames, all)
 	}
-	// A frame is written once its successor has arrived, and with it the other cameras' frames of
-	// the same time.
+	// A frame is written once its successor has arrived. By then the other cameras' frames of the
+	// same time have arrived, too.
 	var pending *frame
 	emit := func() error {
 		if pending == nil {
@@ -355,7 +356,8 @@ func (x *reader) merged(ctx context.Context, dir string) error {
 		return lead(first, f)
 	}
 	var led uint64 // capture time of the first camera's newest frame
-	// orphans writes the frames captured while the first camera was silent, up to a time.
+	// orphans writes the frames before a given time that were captured while the first camera was
+	// silent.
 	orphans := func(until uint64) error {
 		for {
 			var leader *stream
@@ -415,13 +417,13 @@ func (x *reader) merged(ctx context.Context, dir string) error {
 	return orphans(math.MaxUint64)
 }
 
-// period returns the track's frame interval, µs.
+// period returns the track's frame interval in µs.
 func (s *stream) period() float64 {
 	return 1e6 / min(max(cmp.Or(s.track.Framerate, 30), 0.1), 1000)
 }
 
-// nearest returns the frame captured closest to a time, UNIX µs. It returns nil if none is within
-// half a frame interval, plus 1 ms of jitter: the camera lost the frame or has ended.
+// nearest returns the frame captured closest to a time, in µs since 1970. It returns nil if none is
+// within half a frame interval plus 1 ms of jitter, because the camera lost the frame or has ended.
 func (s *stream) nearest(at uint64) *frame {
 	var best *frame
 	distance := s.period()/2 + 1000

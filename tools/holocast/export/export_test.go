@@ -36,7 +36,7 @@ import (
 	"holocast/internal/recording/recordingtest"
 )
 
-// lens is an Azure Kinect depth camera's, at half size.
+// lens is an Azure Kinect depth camera's lens at half size.
 var lens = camera.Intrinsics{
 	Width: 320, Height: 288, Fx: 252, Fy: 252, Cx: 160.5, Cy: 167.5,
 	K: [6]float64{5.3, 3.6, 0.19, 5.6, 5.4, 1}, P: [2]float64{4e-5, -6e-5}, MaxRadius: 1.74,
@@ -61,7 +61,7 @@ func grid(n, camera int) pointcloud.Grid {
 	return g
 }
 
-// record makes a recording of cameras in a layout. Each camera's frame number drop lacks a
+// record makes a recording of cameras in a layout. Frame number drop of each camera lacks a
 // description. moves are appended as objects of the pose track.
 func record(t *testing.T, cameras, descriptions int, layout string, drop int, moves ...[]catalog.PoseEvent) string {
 	t.Helper()
@@ -77,7 +77,7 @@ type take struct {
 	drop                          int // frame without its last description
 	moves                         [][]catalog.PoseEvent
 	missing                       func(frame, camera int) bool
-	rates                         []float64 // per camera, frames per second; nil = 30
+	rates                         []float64 // frames per second of each camera; nil means 30
 	early                         bool      // moves precede the frames
 }
 
@@ -237,7 +237,7 @@ func TestPLY(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer f.Close()
-			// Some corners of the lens have no rays.
+			// Some corners of the image have no rays.
 			if c, err := plyfile.Read(f); err != nil || len(c.XYZ) > 3*tt.points || len(c.XYZ) < 3*tt.minimum {
 				t.Errorf("%d coordinates of %d points, %v", len(c.XYZ), tt.points, err)
 			}
@@ -473,8 +473,8 @@ func TestUsedFolder(t *testing.T) {
 	})
 }
 
-// TestRGBD checks the images against the frames: each pixel shows the point on the pinhole camera's
-// ray.
+// TestRGBD checks the images against the frames. Each pixel must show the point on the pinhole
+// camera's ray.
 func TestRGBD(t *testing.T) {
 	dir := t.TempDir()
 	r, err := RGBD(t.Context(), record(t, 2, 1, "A", -1), dir, quiet)
@@ -622,14 +622,16 @@ func TestFoxglove(t *testing.T) {
 	}
 }
 
-// TestTrimmed exports a recording that another tool trimmed, with the poses valid at its start.
+// TestTrimmed exports a recording that another tool trimmed. The recording includes the poses valid
+// at its start.
 func TestTrimmed(t *testing.T) {
 	began := []catalog.PoseEvent{{T: 1_789_999_999_000, Data: catalog.Pose{Camera: 1, Pose: translated(7000)}}}
 	path := take{
 		cameras: 2, frames: 10, descriptions: 4, layout: "B", drop: -1, moves: [][]catalog.PoseEvent{began}, early: true,
 	}.record(t)
 	cut := recordingtest.Rewrite(t, path, recordingtest.Rewriting{
-		// Two messages, then eight of each frame: within the first camera's third frame.
+		// Two messages, then eight of each frame; the cut falls within the first camera's third
+		// frame.
 		After: time.Unix(1790000000, 0).Add(21 * time.Millisecond),
 	})
 	r, err := PLY(t.Context(), cut, t.TempDir(), true, quiet)
@@ -676,8 +678,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestPosesThatAreCorrectedLater checks that a pose event applies to earlier frames too: cameras
-// publish before their poses are known.
+// TestPosesThatAreCorrectedLater checks that a pose event also applies to earlier frames, since
+// cameras publish before their poses are known.
 func TestPosesThatAreCorrectedLater(t *testing.T) {
 	at := func(ms int64, camera int, x float64) catalog.PoseEvent {
 		return catalog.PoseEvent{T: 1_790_000_000_000 + ms, Data: catalog.Pose{Camera: camera, Pose: translated(x)}}

@@ -23,10 +23,10 @@ const foxgloveRoot = "session"
 
 func foxgloveFrame(number int) string { return fmt.Sprintf("camera-%d", number) }
 
-// Foxglove writes an MCAP file with two kinds of channels, in Protocol Buffers: /camera-0/points
-// and so on are foxglove.PointCloud, in the camera's coordinates in metres; /tf is
-// foxglove.FrameTransforms with the cameras' poses, first and whenever they change. Timestamps are
-// capture times on the relay's clock.
+// Foxglove writes an MCAP file with two kinds of channels in Protocol Buffers. /camera-0/points and
+// so on carry foxglove.PointCloud in the camera's coordinates, in metres. /tf carries
+// foxglove.FrameTransforms with the cameras' poses at the start and after each change. Timestamps
+// are capture times on the relay's clock.
 func Foxglove(ctx context.Context, path, out string, cfg Config) (result Result, err error) {
 	if err := UnusedFile(path, out, cfg.Force); err != nil {
 		return Result{}, err
@@ -110,8 +110,8 @@ func (x *reader) foxglove(ctx context.Context, f *os.File) error {
 	return errors.Join(err, w.Close())
 }
 
-// Messages of https://docs.foxglove.dev/docs/sdk/schemas, by protowire: a field's number, then its
-// value.
+// Messages of https://docs.foxglove.dev/docs/sdk/schemas, written with protowire: a field's number,
+// then its value.
 
 func appendMessage(b []byte, field protowire.Number, m []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(b, field, protowire.BytesType), m)
@@ -137,7 +137,7 @@ func appendFixed32(b []byte, field protowire.Number, v uint32) []byte {
 	return protowire.AppendFixed32(protowire.AppendTag(b, field, protowire.Fixed32Type), v)
 }
 
-// timestamp returns a google.protobuf.Timestamp of UNIX µs.
+// timestamp returns a google.protobuf.Timestamp for a time in µs since 1970.
 func timestamp(at uint64) []byte {
 	return appendVarint(appendVarint(nil, 1, at/1e6), 2, at%1e6*1000)
 }
@@ -158,7 +158,7 @@ const (
 	numericFloat32 = 7
 )
 
-// pointStride is the size of a point: x, y and z, red, green, blue and alpha.
+// pointStride is the size of a point in bytes: x, y and z, then red, green, blue and alpha.
 const pointStride = 3*4 + 4
 
 func pointCloud(at uint64, number int, p pointcloud.Points) []byte {
@@ -185,7 +185,8 @@ func pointCloud(at uint64, number int, p pointcloud.Points) []byte {
 	return m
 }
 
-// foxgloveTypes are the used message types: "name=number:type" with * for repeated fields.
+// foxgloveTypes are the message types used, with fields as "name=number:type"; * marks repeated
+// fields.
 var foxgloveTypes = map[string]string{
 	"PointCloud": "timestamp=1:google.protobuf.Timestamp frame_id=2:string pose=3:foxglove.Pose " +
 		"point_stride=4:fixed32 fields=5:*foxglove.PackedElementField data=6:bytes",

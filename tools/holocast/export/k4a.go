@@ -14,14 +14,14 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// jpegQuality is nearly lossless for colors that were JPEG before.
+// jpegQuality loses almost nothing for colors that were JPEG before.
 const jpegQuality = 95
 
-// K4A writes one Azure Kinect recording per camera into dir, camera-0.mkv and so on, readable by
-// libk4arecord. Depth is copied. Color, already mapped to depth pixels, is stored as the image of a
-// color camera with the depth camera's pose and lens, which the recording's calibration describes,
-// so every depth pixel maps to its own color. format is camera.MJPG, or camera.BGRA, which is exact
-// and twenty times larger.
+// K4A writes one Azure Kinect recording per camera into dir, called camera-0.mkv and so on,
+// readable by libk4arecord. Depth is copied. Color is already mapped to depth pixels, so it is
+// stored as the image of a color camera with the depth camera's pose and lens, which the
+// recording's calibration describes. Every depth pixel thus maps to its own color. format is
+// camera.MJPG, or camera.BGRA, which is exact and twenty times larger.
 func K4A(ctx context.Context, path, dir string, format camera.ColorFormat, cfg Config) (result Result, err error) {
 	x, err := open(path, cfg)
 	if err != nil {
@@ -57,14 +57,14 @@ func K4A(ctx context.Context, path, dir string, format camera.ColorFormat, cfg C
 	return x.result, err
 }
 
-// decodeGrid decodes a frame of a track in layout A into s.frame.
+// decodeGrid decodes a frame of a layout A track into s.frame.
 func (s *stream) decodeGrid(f *frame) (pointcloud.Header, error) {
 	h, err := s.decoder.Decode(&s.frame, f.objects...)
 	grid := &s.frame.Grid
 	switch {
 	case err != nil:
 	case h.Layout != s.layout:
-		err = fmt.Errorf("frame has layout %s, but its track %s", h.Layout, s.layout)
+		err = fmt.Errorf("frame has layout %s, but its track has %s", h.Layout, s.layout)
 	case grid.Width != s.track.Width || grid.Height != s.track.Height:
 		err = fmt.Errorf("frame has %d×%d pixels, but its track %d×%d", grid.Width, grid.Height, s.track.Width, s.track.Height)
 	}
@@ -86,7 +86,7 @@ type kinect struct {
 	captures int
 }
 
-// place returns the depth mode of a grid and the smallest color mode that contains it.
+// place returns the depth mode of a grid and the smallest color mode that can contain it.
 func place(width, height int) (camera.DepthMode, camera.ColorMode, error) {
 	modes := []camera.DepthMode{camera.NFOVUnbinned, camera.NFOV2x2Binned, camera.WFOV2x2Binned, camera.WFOVUnbinned}
 	for _, d := range modes {
@@ -168,8 +168,8 @@ func (k *kinect) close() error {
 	return k.w.Close()
 }
 
-// write writes one frame at its device time. If that does not increase, because the source
-// restarted, the frame follows one frame interval after the last.
+// write writes one frame at its device time. If that has not increased, because the source
+// restarted, the frame follows the last one by one frame interval.
 func (k *kinect) write(g *pointcloud.Grid, h pointcloud.Header) error {
 	at := time.Duration(min(h.DeviceTime, math.MaxInt64/2000)) * time.Microsecond
 	if k.captures > 0 && at <= k.last {

@@ -21,7 +21,7 @@ import (
 	"holocast/internal/spherical"
 )
 
-// film is a recorded sphere to convert.
+// film is a recorded 360° video to convert.
 type film struct {
 	cfg    Config
 	path   string
@@ -45,19 +45,19 @@ type film struct {
 type filmTrack struct {
 	catalog.Track
 	config []byte
-	groups map[uint64]int // complete groups: number of consecutive objects from the first
+	groups map[uint64]int // number of consecutive objects, from the first on, in each complete group
 	open   map[uint64]int
 }
 
 // Film summarizes the written film.
 type Film struct {
 	Frames  int
-	Missing int // tiles shown at low resolution, counted per GoP
+	Missing int // tiles shown at low resolution, counted once per GoP
 }
 
-// MP4 makes a film of the whole sphere from a recording or a folder of prepared video. Each GoP
-// uses every tile's best completely recorded quality, or the low-resolution sphere if there is
-// none. The film has spherical metadata.
+// MP4 makes a video of the whole sphere from a recording or a folder of prepared video. In each GoP
+// it uses every tile's best completely recorded quality, or the low-resolution sphere if there is
+// none. The video has spherical metadata.
 func MP4(ctx context.Context, path, out string, cfg Config) (Film, error) {
 	f := &film{cfg: cfg, path: path, tracks: map[string]*filmTrack{}, times: map[uint64]time.Time{}}
 	result, err := f.export(ctx, out)
@@ -178,9 +178,9 @@ func (f *film) index(ctx context.Context) error {
 	}
 	switch {
 	case f.c == nil && f.damage != nil:
-		return fmt.Errorf("no 360° video can be read: %w", f.damage)
+		return fmt.Errorf("cannot read any 360° video: %w", f.damage)
 	case f.c == nil:
-		return errors.New("it has no 360° video, or its catalog was cut off")
+		return errors.New("it has no 360° video, or its catalog is truncated")
 	}
 	longest := map[uint64]int{}
 	for _, t := range f.tracks {
@@ -201,7 +201,8 @@ func (f *film) index(ctx context.Context) error {
 	return nil
 }
 
-// choose returns the track to show for each tile in each GoP, [GoP][tile], or nil.
+// choose returns the track to show for each tile in each GoP, as [GoP][tile]; nil means the
+// low-resolution sphere.
 func (f *film) choose() [][]*filmTrack {
 	chosen := make([][]*filmTrack, len(f.groups))
 	for i, g := range f.groups {
@@ -215,7 +216,7 @@ func (f *film) choose() [][]*filmTrack {
 	return chosen
 }
 
-// filmStream is an H.264 file for a decoder: the chosen groups in order.
+// filmStream is an H.264 file for a decoder, with the chosen groups in order.
 type filmStream struct {
 	file    *os.File
 	order   []uint64
@@ -276,7 +277,8 @@ func (f *film) extract(ctx context.Context, chosen [][]*filmTrack) (err error) {
 	})
 }
 
-// add accepts an object of a chosen group and writes the complete groups that are next.
+// add accepts an object of a chosen group. It writes the groups that are complete and next in
+// order.
 func (s *filmStream) add(t *filmTrack, o *recording.Object) (err error) {
 	b := s.pending[o.Group]
 	if !o.EndOnly {
@@ -340,7 +342,7 @@ type decoder struct {
 	frame         []byte
 }
 
-// format420 returns FFmpeg's name for 4:2:0 in the film's range.
+// format420 returns FFmpeg's name for 4:2:0 in the video's range.
 func (f *film) format420() string {
 	if f.sphere.Color.FullRange {
 		return "yuvj420p"
@@ -375,7 +377,8 @@ func (d *decoder) close() {
 	_ = d.pipe.Close()
 }
 
-// compose decodes all streams in parallel, composes the frames and has FFmpeg encode them.
+// compose decodes all streams in parallel, composes the frames and passes them to FFmpeg for
+// encoding.
 func (f *film) compose(ctx context.Context, chosen [][]*filmTrack, out string) (result Film, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -441,7 +444,7 @@ func (f *film) compose(ctx context.Context, chosen [][]*filmTrack, out string) (
 	ended := make(chan error, 1)
 	go func() {
 		err := encoder.Wait()
-		_ = r.CloseWithError(errors.New("the encoder has ended")) // reported to the writer
+		_ = r.CloseWithError(errors.New("the encoder exited")) // reported to the writer
 		ended <- err
 	}()
 	canvas := newCanvas(s)
@@ -451,7 +454,7 @@ func (f *film) compose(ctx context.Context, chosen [][]*filmTrack, out string) (
 	}
 	werr := func() error {
 		for i, g := range f.groups {
-			if i > 0 { // a gap in the recording becomes a still picture
+			if i > 0 { // a gap in the recording becomes a still image
 				for range int(min(g-f.groups[i-1]-1, maxGap)) * f.frames[i-1] {
 					if _, err := w.Write(canvas.b); err != nil {
 						return err
@@ -506,5 +509,5 @@ func (f *film) compose(ctx context.Context, chosen [][]*filmTrack, out string) (
 	return result, err
 }
 
-// maxGap is the maximum number of consecutive missing GoPs shown as a still.
+// maxGap is the maximum number of consecutive missing GoPs shown as a still image.
 const maxGap = 60

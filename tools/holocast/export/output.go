@@ -11,9 +11,10 @@ import (
 	"slices"
 )
 
-// Kind is a kind of export into a folder.
+// Kind is a kind of export that fills a folder.
 type Kind struct {
-	// globs find candidates, relative to the folder; names matches the exported files among them.
+	// globs find candidate files, relative to the folder; names matches the exported files among
+	// them.
 	globs []string
 	names *regexp.Regexp
 }
@@ -32,7 +33,7 @@ var (
 	}
 )
 
-// find returns the files of an earlier export in a folder, relative to it.
+// find returns the files of an earlier export in a folder, relative to the folder.
 func (k Kind) find(dir string) ([]string, error) {
 	var found []string
 	for _, glob := range k.globs {
@@ -55,7 +56,8 @@ func (k Kind) Unused(dir string) error {
 	return err
 }
 
-// prepare makes the folder; with force it deletes the files of an earlier export, and no others.
+// prepare creates the folder. If force is set, it deletes the files of an earlier export and no
+// others.
 func (k Kind) prepare(dir string, force bool) error {
 	if !force {
 		if err := k.Unused(dir); err != nil {
@@ -78,8 +80,8 @@ func (k Kind) prepare(dir string, force bool) error {
 	return os.MkdirAll(dir, 0o755)
 }
 
-// UnusedFile returns an error if the file to write exists, unless force is set, or if it is the
-// recording itself.
+// UnusedFile returns an error if the file to write is the recording itself or, unless force is set,
+// if it exists.
 func UnusedFile(recording, out string, force bool) error {
 	to, err := os.Stat(out)
 	if err != nil {
@@ -94,7 +96,7 @@ func UnusedFile(recording, out string, force bool) error {
 	return nil
 }
 
-// first returns the first of joined errors: on a full disk, the others only repeat it.
+// first returns the first of joined errors, since on a full disk the others only repeat it.
 func first(err error) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return first(joined.Unwrap()[0])
@@ -102,7 +104,7 @@ func first(err error) error {
 	return err
 }
 
-// create calls write with a new file at path, and removes it after an error.
+// create calls write with a new file at path. It removes the file if write fails.
 func create(path string, write func(*os.File) error) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

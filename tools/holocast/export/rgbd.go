@@ -16,7 +16,8 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// RGBD writes one folder of RGB-D images per camera into dir, camera-0 and so on:
+// RGBD writes one folder of RGB-D images per camera into dir. The folders are called camera-0 and
+// so on and contain:
 //
 //	depth/000000.png      16 bits, millimetres, 0 = no reading
 //	color/000000.png      8 bits RGB, aligned with the depth image
@@ -27,7 +28,7 @@ import (
 //	groundtruth.txt       its camera poses, metres
 //
 // The images are undistorted to a pinhole camera of the same focal length, by nearest-pixel lookup.
-// Parts outside that camera's view are cut.
+// Pixels outside that camera's view are lost.
 func RGBD(ctx context.Context, path, dir string, cfg Config) (Result, error) {
 	x, err := open(path, cfg)
 	if err != nil {
@@ -77,7 +78,7 @@ func RGBD(ctx context.Context, path, dir string, cfg Config) (Result, error) {
 type imageSet struct {
 	dir   string
 	lens  camera.Intrinsics
-	from  []int // source pixel of each pixel, -1 = none
+	from  []int // source pixel of each pixel; -1 = none
 	times []float64
 	poses []camera.Transform // camera to session
 	depth *image.Gray16
@@ -103,7 +104,8 @@ func newImageSet(dir string, lens camera.Intrinsics) *imageSet {
 	return s
 }
 
-// add writes the images of a frame captured at the given time, UNIX µs, and returns their paths.
+// add writes the images of a frame captured at the given time, in µs since 1970. It returns their
+// paths.
 func (s *imageSet) add(g *pointcloud.Grid, at uint64, pose camera.Transform) ([]string, error) {
 	clear(s.depth.Pix)
 	clear(s.color.Pix)
@@ -131,7 +133,7 @@ func (s *imageSet) add(g *pointcloud.Grid, at uint64, pose camera.Transform) ([]
 	return files, nil
 }
 
-// columns returns a 4×4 matrix of m in column-major order, metres.
+// columns returns m as a 4×4 matrix in column-major order, with the translation in metres.
 func columns(m camera.Transform) []float64 {
 	r, t := &m.R, &m.T
 	c := []float64{
@@ -143,7 +145,7 @@ func columns(m camera.Transform) []float64 {
 	return c
 }
 
-// finish writes the files that describe all images, and returns their paths.
+// finish writes the files that describe all images. It returns their paths.
 func (s *imageSet) finish() ([]string, error) {
 	type object = map[string]any
 	intrinsic := object{

@@ -1,6 +1,6 @@
-// Package panorama renders a short 360° film with sound for the demo, in place of a real recording:
-// a plaza at dusk with balls circling the viewer at different heights and speeds, and a ticking
-// clock. It loops seamlessly.
+// Package panorama renders a short 360° video with sound for the demo, in place of a real
+// recording. It shows a plaza at dusk with balls circling the viewer at different heights and
+// speeds, and a ticking clock. It loops seamlessly.
 package panorama
 
 import (
@@ -20,13 +20,13 @@ import (
 	"holocast/internal/spherical"
 )
 
-// Width and Height are the film's, pixels.
+// Width and Height are the video's size in pixels.
 const (
 	Width  = 1280
 	Height = 640
 )
 
-// FPS and Seconds are the film's frame rate and length.
+// FPS and Seconds are the video's frame rate and length.
 const (
 	FPS     = 30
 	Seconds = 4
@@ -58,7 +58,7 @@ var balls = []ball{
 	{0.3, 2.5, 0.8, -2, 0.15, 0.4, vec{0.9, 0.4, 0.9}},
 }
 
-// floor is the distance from the viewer's eyes down to the floor, metres.
+// floor is the height of the viewer's eyes above the floor, in metres.
 const floor = 1.6
 
 var sun = vec{0.4, 0.5, 0.75}.unit()
@@ -104,7 +104,7 @@ func (s *scene) hit(from, d vec) (index int, distance float64) {
 	return index, distance
 }
 
-// color returns the color in a direction, 0 to 1.
+// color returns the color in a direction, as values from 0 to 1.
 func (s *scene) color(d vec) vec {
 	i, l := s.hit(vec{}, d)
 	if i >= 0 {
@@ -160,7 +160,7 @@ func (s *scene) sky(d vec) vec {
 	return c.add(vec{glow, 0.8 * glow, 0.5 * glow})
 }
 
-// Frame renders frame n: width × height RGB pixels.
+// Frame renders frame n as width × height RGB pixels.
 func Frame(n, width, height int) []byte {
 	s := at(float64(n) / (FPS * Seconds))
 	b := make([]byte, 3*width*height)
@@ -184,7 +184,7 @@ func Frame(n, width, height int) []byte {
 	return b
 }
 
-// sound returns the ticking clock in mono 16-bit samples: one tick per second, the first one
+// sound returns the ticking clock in mono 16-bit samples, with one tick per second, the first one
 // higher.
 func sound() []byte {
 	var b bytes.Buffer
@@ -200,8 +200,8 @@ func sound() []byte {
 	return b.Bytes()
 }
 
-// Write renders the film to an MP4 file. progress may be nil; it receives the finished and total
-// frame counts.
+// Write renders the video to an MP4 file. progress may be nil; it receives the numbers of finished
+// frames and of all frames.
 func Write(ctx context.Context, path string, progress func(done, total int)) error {
 	return write(ctx, path, Width, Height, progress)
 }
@@ -229,7 +229,7 @@ func write(ctx context.Context, path string, width, height int, progress func(do
 	ended := make(chan error, 1)
 	go func() {
 		err := p.Wait()
-		_ = r.CloseWithError(errors.New("the encoder has ended")) // reported to the writer
+		_ = r.CloseWithError(errors.New("the encoder exited")) // reported to the writer
 		ended <- err
 	}()
 	const total = FPS * Seconds

@@ -14,7 +14,7 @@ import (
 	"holocast/internal/spherical"
 )
 
-// The film moves in all directions, and its end matches its start.
+// The video moves in all directions, and its end matches its start.
 func TestFrames(t *testing.T) {
 	const w, h = 128, 64
 	difference := func(a, b []byte) float64 {

@@ -11,7 +11,7 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// update is one version of the session's catalog. replayed is true if the session is a replay.
+// update is one version of the session's catalog. replayed reports whether the session is a replay.
 type update struct {
 	*catalog.Catalog
 	replayed bool
@@ -23,7 +23,7 @@ func (p *Player) followCatalog(ctx context.Context, s *moqt.Session, updates cha
 	name := moqt.TrackName{Namespace: p.cfg.Namespace, Name: catalog.TrackName}
 	wait := p.cfg.Wait
 	select {
-	case <-p.joined: // played before: the publisher is away, not unknown
+	case <-p.joined: // played before, so the publisher is away, not unknown
 		wait = true
 	default:
 	}
@@ -40,7 +40,7 @@ func (p *Player) followCatalog(ctx context.Context, s *moqt.Session, updates cha
 		err = p.objects(ctx, sub, catalog.MaxSize, func(o wire.FetchObject, payload []byte) error {
 			current, err := reader.Read(payload, o.Properties, sub.Properties)
 			if err != nil { // keep the last valid catalog
-				p.log.Warn("catalog ignored", "err", err)
+				p.log.Warn("ignored a catalog", "err", err)
 				return nil
 			}
 			select {
@@ -76,7 +76,7 @@ func (p *Player) followPoses(ctx context.Context, s *moqt.Session, name moqt.Tra
 				}
 			}
 			if err != nil {
-				p.log.Warn("pose event ignored", "err", err)
+				p.log.Warn("ignored a pose event", "err", err)
 			}
 			return nil
 		})
@@ -104,7 +104,7 @@ func (p *Player) objects(
 	}
 	err := fetch(ctx, sub, limit, take)
 	if e := (*moqt.RequestError)(nil); errors.As(err, &e) {
-		p.log.Debug("newest group not fetched", "track", sub.Track().String(), "err", err)
+		p.log.Debug("could not fetch the newest group", "track", sub.Track().String(), "err", err)
 	} else if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (p *Player) objects(
 			o, err := r.NextObject()
 			var payload []byte
 			if err == nil && o.PayloadLength > uint64(limit) {
-				p.log.Warn("object ignored: too long", "track", sub.Track().String(), "bytes", o.PayloadLength, "limit", limit)
+				p.log.Warn("ignored large object", "track", sub.Track().String(), "bytes", o.PayloadLength, "limit", limit)
 				r.Cancel(wire.StreamCancelled)
 				break
 			}

@@ -38,7 +38,7 @@ type shown struct {
 	arrived  time.Time // last byte of its first object
 	at       time.Time
 	replayed bool
-	own      bool // from a recording this player plays on its own
+	own      bool // from a recording that this player plays at its own pace
 	late     bool
 
 	// For traces.
@@ -78,14 +78,14 @@ func (p *Player) setClock(state clockState) {
 	p.unmeasured = nil
 }
 
-// firstShown records the time of the first picture.
+// firstShown records the time of the first displayed frame.
 func (p *Player) firstShown(at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.noteFirst(at)
 }
 
-// noteFirst is firstShown with p.mu held.
+// noteFirst is like firstShown, but the caller holds p.mu.
 func (p *Player) noteFirst(at time.Time) {
 	if p.first.IsZero() {
 		p.first = at
@@ -116,8 +116,8 @@ func (p *Player) show(f shown) {
 const replayAge = time.Minute
 
 // measure records the delay of a displayed frame. The delay counts from capture for live frames,
-// from arrival for replayed frames, and from the due time for a recording this player plays on its
-// own. The caller holds p.mu.
+// from arrival for replayed frames, and from the due time for a recording that this player plays at
+// its own pace. The caller holds p.mu.
 func (p *Player) measure(f shown) {
 	captured := time.UnixMicro(int64(f.header.CaptureTime))
 	delay := p.clock.At(f.at).Sub(captured)

@@ -17,8 +17,8 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// backlog limits the frames per camera that wait for the decoder. When it is full, the oldest is
-// dropped: the newest frame matters most.
+// backlog limits the frames per camera that wait for the decoder. When it is full, the oldest frame
+// is dropped, since the newest matters most.
 const backlog = 3
 
 // history is the number of frames passed to the decoder whose descriptions a feed remembers.
@@ -43,7 +43,7 @@ type feed struct {
 	newest     uint64               // largest group started
 	started    bool                 // newest is valid
 	past       map[uint64][256]bool // received descriptions by group, for the last history frames passed to the decoder
-	passed     []uint64             // keys of past, the oldest first
+	passed     []uint64             // keys of past, oldest first
 	queued     int                  // frames queued or being decoded
 	idle       *sync.Cond           // signaled when queued changes
 	counters   counters
@@ -62,11 +62,11 @@ type feed struct {
 // counters counts a feed's frames and objects by outcome.
 type counters struct {
 	partial      uint64 // frames displayed without all their descriptions
-	skipped      uint64 // frames dropped because the decoder was behind
+	skipped      uint64 // frames dropped because the decoder fell behind
 	late         uint64 // descriptions received after their frame was displayed
 	damaged      uint64 // objects or frames that failed to decode
 	reset        uint64 // subgroups reset by the sender
-	shown, total uint64 // descriptions displayed, and the total in those frames
+	shown, total uint64 // descriptions displayed, and the total number in those frames
 }
 
 // frame holds the received descriptions of one frame.
@@ -80,7 +80,7 @@ type frame struct {
 	arrived   time.Time // last byte of its first object
 	completed time.Time // last byte of its last object
 	replayed  bool
-	own       bool // from a recording this player plays on its own; arrived is then the due time
+	own       bool // from a recording that this player plays at its own pace; arrived is then the due time
 	epoch     int  // the feed's epoch when it was queued
 	late      bool // a newer frame started before any of its objects arrived
 }
@@ -140,8 +140,8 @@ func (f *feed) timeout(override time.Duration) time.Duration {
 	return time.Duration(f.track.Points.DeliveryTimeout) * time.Millisecond
 }
 
-// maxObject returns the size limit of the track's objects in bytes: 12 bytes per point exceed every
-// layout.
+// maxObject returns the size limit of the track's objects in bytes. It allows 12 bytes per point,
+// more than any layout needs.
 func (f *feed) maxObject() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -149,7 +149,7 @@ func (f *feed) maxObject() int {
 }
 
 // receive reads a subscription until it ends and returns the reason. It calls received for every
-// object that was not fetched. Two subscriptions may run at once; their frames are identical.
+// object that was not fetched. Two subscriptions may run concurrently; their frames are identical.
 func (f *feed) receive(ctx context.Context, sub *moqt.Subscription, received func()) error {
 	f.mu.Lock()
 	if f.sources++; f.sources == 1 {
@@ -182,7 +182,7 @@ func (f *feed) receive(ctx context.Context, sub *moqt.Subscription, received fun
 				return nil
 			})
 			if err != nil && ctx.Err() == nil {
-				f.p.log.Debug("newest group not fetched", "track", sub.Track().String(), "err", err)
+				f.p.log.Debug("could not fetch the newest group", "track", sub.Track().String(), "err", err)
 			}
 		})
 	}
@@ -257,7 +257,7 @@ func (f *feed) read(r *moqt.SubgroupReader, limit int, replayed bool, received f
 			f.mu.Lock()
 			f.counters.damaged++
 			f.mu.Unlock()
-			f.p.log.Debug("object ignored: too long", "camera", f.camera, "group", r.Group, "bytes", o.PayloadLength,
+			f.p.log.Debug("ignored large object", "camera", f.camera, "group", r.Group, "bytes", o.PayloadLength,
 				"limit", limit)
 			return
 		}
@@ -289,7 +289,7 @@ func (f *feed) read(r *moqt.SubgroupReader, limit int, replayed bool, received f
 }
 
 // add processes one object. began and at are the arrival times of its first and last byte. A
-// fetched object of an older frame than the current one is ignored.
+// fetched object is ignored if its frame is older than the current one.
 func (f *feed) add(group uint64, payload []byte, began, at time.Time, replayed, fetched bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -299,7 +299,7 @@ func (f *feed) add(group uint64, payload []byte, began, at time.Time, replayed, 
 	}
 	if err != nil {
 		f.counters.damaged++
-		f.p.log.Debug("object ignored", "camera", f.camera, "group", group, "err", err)
+		f.p.log.Debug("ignored an object", "camera", f.camera, "group", group, "err", err)
 		return
 	}
 	if received, shown := f.past[group]; shown {
@@ -348,7 +348,8 @@ func (fr *frame) take(h pointcloud.Header, payload []byte) bool {
 	return true
 }
 
-// subgroupReset records that a subgroup of a frame was reset, so the rest of it will not arrive.
+// subgroupReset records that a subgroup of a frame was reset, so that its remaining objects will
+// not arrive.
 func (f *feed) subgroupReset(group uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -489,7 +490,7 @@ func (f *feed) decode(dec *pointcloud.Decoder) {
 				track: name, group: fr.group, began: fr.began, completed: fr.completed, decodeStart: decodeStart,
 			})
 		} else {
-			f.p.log.Debug("frame not decoded", "camera", f.camera, "group", fr.group, "err", err)
+			f.p.log.Debug("could not decode a frame", "camera", f.camera, "group", fr.group, "err", err)
 		}
 		for _, o := range fr.objects {
 			select {

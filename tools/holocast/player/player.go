@@ -1,4 +1,4 @@
-// Package player receives a session as a viewer does: it follows the catalog, subscribes to the
+// Package player receives a session like a viewer. It follows the catalog, subscribes to the
 // cameras' point-cloud tracks, assembles and decodes frames, and measures quality of experience. It
 // draws nothing; Clouds returns the newest point clouds.
 //
@@ -31,9 +31,9 @@ import (
 // Config configures a Player.
 type Config struct {
 	Namespace moqt.Namespace // of the session
-	Cameras   []int          // camera numbers in the catalog; nil = all
-	Quality   string         // quality of the points tracks; "" = highest bit rate
-	// DeliveryTimeout is the age at which senders drop an object; 0 = the catalog's value.
+	Cameras   []int          // camera numbers in the catalog; nil means all
+	Quality   string         // quality of the points tracks; "" means the highest bit rate
+	// DeliveryTimeout is the age at which senders drop an object; 0 means the catalog's value.
 	DeliveryTimeout time.Duration
 	// Viewer names the receipt track, receipts/<viewer>. The player sends one receipt per displayed
 	// frame. "" disables receipts.
@@ -89,7 +89,7 @@ type Player struct {
 	minRTT     time.Duration
 	unmeasured []shown // frames waiting for the clock
 	replayed   bool    // the newest frame is recorded
-	own        bool    // this player plays the recording on its own
+	own        bool    // this player plays the recording at its own pace
 	receipts   receipts
 }
 
@@ -112,7 +112,7 @@ func (p *Player) Close() {
 	}
 }
 
-// Joined is closed when the player has received the session's catalog.
+// Joined returns a channel that is closed when the player has received the session's catalog.
 func (p *Player) Joined() <-chan struct{} { return p.joined }
 
 func (p *Player) isJoined() bool {
@@ -124,13 +124,13 @@ func (p *Player) isJoined() bool {
 	}
 }
 
-// Showing is closed when the player has displayed its first frame.
+// Showing returns a channel that is closed when the player has displayed its first frame.
 func (p *Player) Showing() <-chan struct{} { return p.showed }
 
-// Play plays the session over one connection until the publisher ends the session, ctx ends or the
-// connection fails. It returns nil if the publisher ended the session, *connect.NoSessionError if
-// the session does not exist, and otherwise the connection's error. Errors that another connection
-// would not fix are marked with connect.Final.
+// Play plays the session over one connection until the publisher ends the session, ctx is done or
+// the connection fails. It returns nil if the publisher ended the session, *connect.NoSessionError
+// if the session does not exist, and otherwise the connection's error. Errors that another
+// connection would not fix are marked with connect.Final.
 //
 // Two calls may overlap while the session moves to another connection (connect.Target.KeepMoving).
 // The new connection counts as settled once it has delivered a frame of each camera. 360° video and
@@ -191,7 +191,7 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 		}
 		wanted, err := p.wanted(current, settling)
 		if err != nil && p.isJoined() { // a previous catalog is playing
-			p.log.Warn("catalog ignored", "err", err)
+			p.log.Warn("ignored a catalog", "err", err)
 			continue
 		}
 		if err != nil {
@@ -213,7 +213,7 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 		}
 		settling.begun()
 	}
-	if ended == nil { // ended by the publisher: wait for data in flight
+	if ended == nil { // ended by the publisher; wait for data in flight
 		cameras.Wait()
 		return nil
 	}
@@ -269,7 +269,7 @@ func (p *Player) wanted(
 			list[connect.TrackName(p.cfg.Namespace, *c.Sphere()).String()] = func(ctx context.Context, s *moqt.Session) {
 				p.exclusively(ctx, func() {
 					if err := v.Play(ctx, s); err != nil && ctx.Err() == nil && s.Err() == nil {
-						p.log.Error("360° video not received", "err", err)
+						p.log.Error("could not receive the 360° video", "err", err)
 					}
 				})
 			}
@@ -283,7 +283,7 @@ func (p *Player) wanted(
 	return list, nil
 }
 
-// exclusively calls play when no other connection is inside exclusively.
+// exclusively calls play once no other connection is inside exclusively.
 func (p *Player) exclusively(ctx context.Context, play func()) {
 	select {
 	case p.exclusive <- struct{}{}:
@@ -330,7 +330,7 @@ func (p *Player) configure(c *catalog.Catalog) (feeds []*feed, err error) {
 }
 
 // configureSphere configures the viewer of the catalog's 360° video. It returns nil if there is no
-// such video or playback is disabled.
+// such video or its playback is disabled.
 func (p *Player) configureSphere(c *catalog.Catalog) (*sphere.Viewer, error) {
 	if c.Sphere() == nil || p.cfg.Sphere == nil {
 		return nil, nil
@@ -396,8 +396,8 @@ func (p *Player) sorted() []*feed {
 	return list
 }
 
-// Clouds returns the newest frame of every camera as points in studio coordinates and the camera
-// positions, in millimeters.
+// Clouds returns the newest frame of every camera as points in studio coordinates, and the camera
+// positions in millimeters.
 func (p *Player) Clouds() (clouds []pointcloud.Points, sensors [][3]float64) {
 	for _, f := range p.sorted() {
 		if c := f.cloud(); len(c.XYZ) > 0 {
@@ -429,7 +429,7 @@ type settling struct {
 	ctx context.Context
 
 	mu      sync.Mutex
-	cameras map[int]bool // expected cameras; true once data arrived
+	cameras map[int]bool // expected cameras; true once data has arrived
 	all     bool         // the list is complete
 }
 
@@ -487,10 +487,10 @@ func (p *Player) watch(ctx context.Context, s *moqt.Session, name moqt.TrackName
 		}
 		if !connect.Away(err) {
 			if ctx.Err() == nil && s.Err() == nil {
-				p.log.Error("track not received", "track", name.String(), "err", err)
+				p.log.Error("could not receive a track", "track", name.String(), "err", err)
 			}
 			return
 		}
-		p.log.Warn("publisher away", "track", name.String(), "reason", err)
+		p.log.Warn("publisher is away", "track", name.String(), "reason", err)
 	}
 }

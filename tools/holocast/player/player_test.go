@@ -85,7 +85,7 @@ func newStage(t *testing.T, cameras, descriptions int, layout string, props moqt
 	return st
 }
 
-// announce publishes a catalog listing the first cameras.
+// announce publishes a catalog that lists the first cameras.
 func (st *stage) announce(cameras int) {
 	st.t.Helper()
 	c := st.describe(cameras)
@@ -97,7 +97,7 @@ func (st *stage) announce(cameras int) {
 	st.write(st.catalog, st.next, 0, doc)
 }
 
-// describe returns a catalog listing the first cameras.
+// describe returns a catalog that lists the first cameras.
 func (st *stage) describe(cameras int) catalog.Catalog {
 	st.t.Helper()
 	c := catalog.Catalog{Version: catalog.Version}
@@ -337,7 +337,7 @@ func TestPartialFrames(t *testing.T) {
 	st.frame(0, 1, 3)
 	st.until(p, "the late description", func(r Report) bool { return r.DescriptionsLate == 1 && r.Frames == 2 })
 
-	// A frame whose first object arrives after a newer frame is displayed late.
+	// A frame whose first object arrives after an object of a newer frame is displayed late.
 	st.frame(0, 5)
 	st.until(p, "the gap", func(r Report) bool { return r.FramesLost == 2 })
 	st.frame(0, 4, 0)
@@ -591,7 +591,7 @@ func TestVeryLateFrame(t *testing.T) {
 }
 
 // TestDecoderBehind checks that a feed keeps the newest frames for a slow decoder and counts the
-// dropped ones.
+// frames it drops.
 func TestDecoderBehind(t *testing.T) {
 	f, st := newIdleFeed(t, 1)
 	const frames = 10
@@ -606,8 +606,8 @@ func TestDecoderBehind(t *testing.T) {
 	}
 }
 
-// datagrams publishes a frame of camera 0 in datagrams of 40 bytes. Objects for which lost returns
-// true are available by FETCH only.
+// datagrams publishes a frame of camera 0 in 40-byte datagrams. Objects for which lost returns true
+// are available by FETCH only.
 func (st *stage) datagrams(sequence uint32, lost func(object uint64) bool) (objects uint64) {
 	st.t.Helper()
 	for d := range st.descriptions {
@@ -656,7 +656,7 @@ func TestFramesInDatagrams(t *testing.T) {
 		r.Parts.Requests == 0 {
 		t.Errorf("%+v, parts %+v", r, r.Parts)
 	}
-	// A datagram that cannot be repaired costs its description, not the frame.
+	// A datagram that cannot be repaired loses its description, but not the frame.
 	st.datagrams(10, none)
 	for d := range uint64(4) {
 		if d != 2 {

@@ -31,7 +31,7 @@ func (r *receipts) open(ctx context.Context, s *moqt.Session, name moqt.TrackNam
 	}})
 	if err != nil {
 		if ctx.Err() == nil {
-			log.Debug("no receipts: relay refused the track", "track", name.String(), "err", err)
+			log.Debug("sending no receipts: the relay refused the track", "track", name.String(), "err", err)
 		}
 		return
 	}
@@ -56,9 +56,9 @@ func (r *receipts) send(receipt qoe.Receipt, log *slog.Logger) {
 	if r.pub == nil || !r.pub.Forwarding() {
 		return
 	}
-	// The session counts datagrams that the transport drops.
+	// The session counts the datagrams that the transport drops.
 	if err := r.pub.SendDatagram(moqt.Datagram{Group: r.sent, Priority: 128, Payload: receipt.Append(nil)}); err != nil {
-		log.Debug("receipt not sent", "err", err)
+		log.Debug("could not send a receipt", "err", err)
 	}
 	r.sent++
 }

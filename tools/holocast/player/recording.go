@@ -26,7 +26,7 @@ type Cue struct {
 	To    time.Duration
 }
 
-// ErrNotRecorded reports that the session is live, without pause and seek.
+// ErrNotRecorded is returned for a live session, which cannot be paused or seeked.
 var ErrNotRecorded = errors.New("the session is live: only a replay can be paused or seeked")
 
 // Playback timing, as in the web viewer.
@@ -48,8 +48,8 @@ type recorded struct {
 
 	mu       sync.Mutex
 	replayed bool             // the session is a replay
-	catalog  *catalog.Catalog // of the recording; nil until received
-	refused  error            // error if the replay offers no recording
+	catalog  *catalog.Catalog // catalog of the recording; nil until received
+	refused  error            // why the replay offers no recording, if it does not
 	own      bool             // this player plays at its own pace
 	position time.Duration    // current position if own
 	playing  bool
@@ -65,12 +65,12 @@ type recorded struct {
 
 // playbackStats accumulates over all connections.
 type playbackStats struct {
-	seeks          int // seeks that have shown a picture
+	seeks          int // seeks after which a frame has been displayed
 	seeking        time.Duration
 	waited, paused time.Duration
 }
 
-// Recording reports the playback of a recording.
+// Recording is a report on the playback of a recording.
 type Recording struct {
 	PositionS float64 `json:"position_s"`
 	LengthS   float64 `json:"length_s"`
@@ -79,7 +79,7 @@ type Recording struct {
 	Own     bool    `json:"own"`
 	Playing bool    `json:"playing"`
 	Seeks   int     `json:"seeks"`    // including the initial position
-	SeekMS  float64 `json:"seek_ms"`  // mean time from a seek to its first picture
+	SeekMS  float64 `json:"seek_ms"`  // mean time from a seek to its first displayed frame
 	WaitedS float64 `json:"waited_s"` // time stalled for lack of data
 	PausedS float64 `json:"paused_s"`
 }
@@ -152,7 +152,7 @@ func (p *Player) control(change func(r *recorded)) error {
 	return nil
 }
 
-// captured returns the capture time of the frame of the shared replay on display, or the zero time
+// captured returns the capture time of the displayed frame of the shared replay, or the zero time
 // if unknown.
 func (p *Player) captured() (at time.Time) {
 	if v := p.Sphere(); v != nil {
@@ -259,8 +259,8 @@ func (p *Player) recordingNamespace() moqt.Namespace {
 	return append(slices.Clone(p.cfg.Namespace), replay.OnDemandField)
 }
 
-// recordingAgain is the delay before the player subscribes again to a recording that ended. Its
-// replay may return.
+// recordingAgain is the delay before the player subscribes again to a recording that ended, since
+// its replay may return.
 const recordingAgain = time.Second
 
 // followRecording reads the recording's catalog until the session ends or the replay reports that
@@ -304,7 +304,7 @@ func (p *Player) readRecording(ctx context.Context, s *moqt.Session) error {
 	return p.objects(ctx, sub, catalog.MaxSize, func(o wire.FetchObject, payload []byte) error {
 		c, err := reader.Read(payload, o.Properties, sub.Properties)
 		if err != nil {
-			return fmt.Errorf("its catalog: %w", err)
+			return fmt.Errorf("read its catalog: %w", err)
 		}
 		if wallclock(c).IsZero() {
 			return errors.New("its catalog has no track with media times")
@@ -325,21 +325,21 @@ func (p *Player) readRecording(ctx context.Context, s *moqt.Session) error {
 
 // playable is one component of a recording: a camera's track or the sphere.
 type playable interface {
-	// Seek discards buffered data. The next picture is the one at position.
+	// Seek discards buffered data. The next frame displayed is the one at position.
 	Seek(position time.Duration)
-	// Tick fetches data ahead of position if necessary and shows due frames. playing is false
-	// while the position stands still.
+	// Tick fetches data ahead of position if necessary and displays due frames. playing is false
+	// while the position does not advance.
 	Tick(position time.Duration, playing bool)
 	// Buffered returns the end of the buffered range. A value beyond the recording's length means
 	// that all data has arrived.
 	Buffered() time.Duration
-	// Primed reports whether it has shown a picture since the last seek.
+	// Primed reports whether a frame has been displayed since the last seek.
 	Primed() bool
 	// Close stops fetching and waits for pending requests.
 	Close()
 }
 
-// playRecording plays the recording until it or ctx ends.
+// playRecording plays the recording until the recording ends or ctx is done.
 func (p *Player) playRecording(
 	ctx context.Context, s *moqt.Session, c *catalog.Catalog, cameras []*feed, v *sphere.Viewer,
 ) {
@@ -389,11 +389,11 @@ type playback struct {
 	p      *Player
 	parts  []playable
 	at     time.Time // time of the previous tick
-	sought time.Time // start of a seek that has shown no picture yet; otherwise zero
+	sought time.Time // start of a seek after which no frame has been displayed yet; otherwise zero
 	seeks  int
 }
 
-// tick advances the position, prefetches and shows due frames. It reports whether the recording
+// tick advances the position, prefetches and displays due frames. It reports whether the recording
 // has ended.
 func (b *playback) tick(now time.Time) (over bool) {
 	r := b.p.recorded

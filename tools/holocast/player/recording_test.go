@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestPauseEndsInTime checks that a scripted pause has its configured duration and that playback
-// resumes from its scheduled end even if the tick is late.
+// TestPauseEndsInTime checks that a scripted pause has its configured duration, and that playback
+// resumes from the scheduled end of the pause even if the tick is late.
 func TestPauseEndsInTime(t *testing.T) {
 	for _, late := range []time.Duration{0, playbackTick, 500 * time.Millisecond} {
 		p := New(
@@ -36,8 +36,8 @@ func TestPauseEndsInTime(t *testing.T) {
 	}
 }
 
-// TestDueFramesShown checks that every frame is shown while the position advances evenly, and only
-// the newest of several due at once.
+// TestDueFramesShown checks that every frame is displayed while the position advances evenly, and
+// only the newest if several are due at the same time.
 func TestDueFramesShown(t *testing.T) {
 	f, _ := newIdleFeed(t, 1)
 	r := &trackBuffer{f: f}

@@ -16,20 +16,20 @@ type Report struct {
 	// DelayFrom is the start of the measured frame delays: "capture" for live sessions, "arrival"
 	// for a replay, and "due" for a recording that this player plays at its own pace.
 	DelayFrom string `json:"delay_from"`
-	// Clock is the clock of the delays: "relay", or "local" if the relay sends no stamps.
+	// Clock names the clock of the delays: "relay", or "local" if the relay sends no stamps.
 	Clock string `json:"clock"`
 	// ClockErrorMS bounds the error of the relay clock estimate.
 	ClockErrorMS float64 `json:"clock_error_ms"`
 	RTTMS        float64 `json:"rtt_ms"` // smoothed RTT to the relay; 0 until the first stamp
 	MinRTTMS     float64 `json:"min_rtt_ms"`
 	FirstFrameMS float64 `json:"first_frame_ms"` // from New to the first displayed frame
-	// Density is the share of descriptions received, over displayed frames.
+	// Density is the fraction of descriptions received, over all displayed frames.
 	Density          float64 `json:"density"`
 	FramesPartial    uint64  `json:"frames_partial"`    // displayed without all their descriptions
-	FramesSkipped    uint64  `json:"frames_skipped"`    // lost because the decoder was behind
+	FramesSkipped    uint64  `json:"frames_skipped"`    // lost because the decoder fell behind
 	FramesDamaged    uint64  `json:"frames_damaged"`    // lost because decoding failed
 	DescriptionsLate uint64  `json:"descriptions_late"` // received after their frame was displayed
-	SubgroupsReset   uint64  `json:"subgroups_reset"`   // by the relay or the publisher
+	SubgroupsReset   uint64  `json:"subgroups_reset"`   // streams reset by the relay or the publisher
 	// Parts counts frames sent as datagrams; nil if there were none.
 	Parts *parts.Stats `json:"parts,omitempty"`
 	// Sphere reports the 360° video; nil if the session has none.
@@ -96,7 +96,7 @@ func (p *Player) report(s qoe.Snapshot, now time.Time) Report {
 }
 
 // fillFromSphere fills the common figures from the 360° video of a session without point clouds.
-// Every picture has the same delay, because each is shown at its due time.
+// Every frame has the same delay, because each is displayed at its due time.
 func (r *Report) fillFromSphere() {
 	s := r.Sphere
 	r.FPS, r.Frames, r.FramesLost, r.MbitPerS = s.FPS, uint64(s.Frames), uint64(s.FramesMissed), s.MbitPerS
@@ -141,7 +141,7 @@ func (r Report) String() string {
 	return s
 }
 
-// String returns the position as players show it.
+// String returns the position in the format that players display.
 func (r *Recording) String() string {
 	clock := func(seconds float64) string {
 		return fmt.Sprintf("%d:%04.1f", int(seconds)/60, seconds-float64(int(seconds)/60*60))

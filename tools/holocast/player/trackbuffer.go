@@ -27,7 +27,7 @@ type trackBuffer struct {
 	buffered time.Duration
 	primed   bool
 	window   time.Duration
-	cancel   context.CancelFunc // cancels the FETCH in progress; nil without one
+	cancel   context.CancelFunc // cancels the FETCH in flight; nil if there is none
 	seeks    int                // number of seeks
 	notUntil time.Time          // earliest time of the next attempt
 }
@@ -104,7 +104,7 @@ func (r *trackBuffer) refill() {
 			}
 			r.notUntil = time.Now().Add(fetchAgain)
 			if ctx.Err() == nil {
-				r.f.p.log.Debug("recording not fetched", "track", r.f.name(), "err", err)
+				r.f.p.log.Debug("could not fetch the recording", "track", r.f.name(), "err", err)
 			}
 		default:
 			x.finish()
@@ -171,7 +171,7 @@ func (x *assembly) finish() {
 	}
 }
 
-// show queues the newest due frame; after a seek, the nearest one. The caller holds r.mu.
+// show queues the newest due frame, or after a seek the nearest frame. The caller holds r.mu.
 func (r *trackBuffer) show(position time.Duration) {
 	due := 0
 	for due < len(r.frames) && time.Duration(r.frames[due].group)*time.Millisecond <= position {

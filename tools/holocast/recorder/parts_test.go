@@ -17,7 +17,7 @@ import (
 	"holocast/internal/sessiontest"
 )
 
-// TestFramesInDatagrams checks that frames in datagrams are recorded like those on streams,
+// TestFramesInDatagrams checks that frames in datagrams are recorded like frames on streams,
 // including lost parts and frames published before the recorder joined.
 func TestFramesInDatagrams(t *testing.T) {
 	const width, height, descriptions, frames = 160, 120, 4, 5

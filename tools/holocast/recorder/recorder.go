@@ -1,7 +1,7 @@
-// Package recorder records a session at its relay: every object of the catalog, of the tracks in
-// it, and of the viewers' receipts, exactly as received. Other tracks in the session's namespace
-// are recorded on request. The relay's own tracks (its clock) belong to no session and are not
-// recorded.
+// Package recorder records a session at its relay. It records every object of the catalog, of the
+// tracks in it, and of the viewers' receipts, exactly as received. Other tracks in the session's
+// namespace are recorded on request. The relay's own tracks, such as its clock, belong to no
+// session and are not recorded.
 package recorder
 
 import (
@@ -60,7 +60,7 @@ type track struct {
 	// catalog handles the objects of the catalog track; nil for other tracks.
 	catalog    func(payload []byte, properties ...catalog.Properties)
 	properties moqt.Properties // track properties
-	parts      parts.Limits    // limits for frames in datagrams; zero without them
+	parts      parts.Limits    // limits for frames in datagrams; zero if there are none
 }
 
 // New returns a Recorder that writes to w. The caller syncs and closes w.
@@ -71,7 +71,7 @@ func New(w *recording.Writer, cfg Config) *Recorder {
 	}
 }
 
-// Joined is closed once the session's catalog has arrived.
+// Joined returns a channel that is closed once the session's catalog has arrived.
 func (r *Recorder) Joined() <-chan struct{} { return r.joined }
 
 // Counts returns the recorded objects, their payload bytes, and the records in the file: one per
@@ -162,7 +162,7 @@ func (r *Recorder) release(t *track) {
 }
 
 // Record records over one connection. It returns nil once the publisher ends the session, otherwise
-// the error of ctx or of the connection. It also ends if writing the file fails; see Err. Errors
+// ctx.Err() or the connection's error. It also returns if writing the file fails; see Err. Errors
 // that reconnecting cannot fix are marked with connect.Final.
 func (r *Recorder) Record(ctx context.Context, s *moqt.Session) error {
 	ctx, stop := context.WithCancel(ctx)
@@ -185,7 +185,7 @@ func (r *Recorder) Record(ctx context.Context, s *moqt.Session) error {
 	name := moqt.TrackName{Namespace: r.cfg.Namespace, Name: catalog.TrackName}
 	t, ok := r.claim(name)
 	if !ok {
-		return fmt.Errorf("recorder: %s is being recorded already", name)
+		return fmt.Errorf("recorder: %s is already being recorded", name)
 	}
 	var reader catalog.Reader
 	started := map[string]bool{}
@@ -193,7 +193,7 @@ func (r *Recorder) Record(ctx context.Context, s *moqt.Session) error {
 	follow := func(payload []byte, properties ...catalog.Properties) {
 		current, err := reader.Read(payload, properties...)
 		if err != nil {
-			r.log.Warn("catalog ignored: it cannot be read", "err", err)
+			r.log.Warn("ignored an invalid catalog", "err", err)
 			return
 		}
 		select {
@@ -253,7 +253,7 @@ func (x *run) followCatalog(t *track) error {
 	}
 }
 
-// follow records a track of the catalog, and again whenever its publisher returns.
+// follow records a track of the catalog. It starts again whenever the track's publisher returns.
 func (x *run) follow(name moqt.TrackName, limits parts.Limits) {
 	t, ok := x.claim(name)
 	if !ok {
@@ -272,14 +272,14 @@ func (x *run) follow(name moqt.TrackName, limits parts.Limits) {
 		}
 		if !connect.Away(err) {
 			if x.ctx.Err() == nil && x.s.Err() == nil {
-				x.log.Error("track not recorded", "track", name.String(), "err", err)
+				x.log.Error("could not record a track", "track", name.String(), "err", err)
 			}
 			return
 		}
 	}
 }
 
-// receive records a subscription until it ends, and returns the reason.
+// receive records a subscription until it ends. It returns why the subscription ended.
 func (x *run) receive(sub *moqt.Subscription, t *track) error {
 	ctx, stop := context.WithCancel(x.ctx)
 	var wg sync.WaitGroup
@@ -328,7 +328,7 @@ func (x *run) receive(sub *moqt.Subscription, t *track) error {
 	}
 }
 
-// partsOf returns the limits for a track's frames in datagrams; zero without them.
+// partsOf returns the limits for a track's frames in datagrams, or zero if there are none.
 func partsOf(ct catalog.Track) (l parts.Limits) {
 	if p := ct.Points; p != nil && p.Delivery == catalog.DeliveryDatagram {
 		l.MaxPayload = min(12*p.MaxPoints+1<<16, recording.MaxObject-wire.MaxObjectProperties)
@@ -338,12 +338,12 @@ func partsOf(ct catalog.Track) (l parts.Limits) {
 }
 
 // receiveParts records descriptions from datagrams as complete objects, like those on streams, so
-// players need no repair.
+// that players need no repair.
 func (x *run) receiveParts(ctx context.Context, sub *moqt.Subscription, t *track) *parts.Receiver {
 	r := parts.NewReceiver(ctx, sub, t.parts, func(p parts.Payload) {
 		h, err := pointcloud.ParseHeader(p.Bytes)
 		if err != nil {
-			x.log.Warn("frame not recorded", "track", t.name.String(), "group", p.Group, "err", err)
+			x.log.Warn("could not record a frame", "track", t.name.String(), "group", p.Group, "err", err)
 			return
 		}
 		n := uint64(h.Description)
@@ -356,8 +356,8 @@ func (x *run) receiveParts(ctx context.Context, sub *moqt.Subscription, t *track
 	return r
 }
 
-// fetch records the earlier part of the group in which the subscription began, unless recorded
-// before a reconnection.
+// fetch records the earlier part of the group in which the subscription began, unless it was
+// recorded before a reconnection.
 func (x *run) fetch(
 	ctx context.Context, sub *moqt.Subscription, t *track, name wire.TrackName, frames *parts.Receiver,
 ) error {
@@ -383,11 +383,11 @@ func (x *run) fetch(
 			at := moqt.Location{Group: o.Group, Object: o.Object}
 			x.mu.Lock()
 			known := t.newest != nil && !t.newest.Less(at)
-			if frames != nil && o.Datagram { // its IDs differ from recorded ones
+			if frames != nil && o.Datagram { // its IDs differ from those recorded
 				known = before != nil && o.Group <= before.Group
 			}
 			if known && t.catalog != nil {
-				t.catalog(payload, o.Properties, t.properties) // tracks to follow on this connection
+				t.catalog(payload, o.Properties, t.properties) // tracks to record on this connection
 			}
 			x.mu.Unlock()
 			if known {
@@ -438,7 +438,7 @@ func (x *run) read(r *moqt.SubgroupReader, t *track, name wire.TrackName) {
 		case errors.As(err, &reset):
 			o.End = recording.EndReset
 		default:
-			x.log.Warn("subgroup recorded partially", "track", name.String(), "group", r.Group, "err", err)
+			x.log.Warn("recorded only part of a subgroup", "track", name.String(), "group", r.Group, "err", err)
 			r.Cancel(wire.StreamCancelled)
 			held.flush()
 			return
@@ -451,10 +451,10 @@ func (x *run) read(r *moqt.SubgroupReader, t *track, name wire.TrackName) {
 	}
 }
 
-// holdFor is the time an object waits for the end of its subgroup, to combine both in one record.
+// holdFor is how long an object waits for the end of its subgroup, to combine both in one record.
 const holdFor = 200 * time.Millisecond
 
-// held is a subgroup's newest object, not written yet.
+// held holds a subgroup's newest object until it is written.
 type held struct {
 	r *Recorder
 
@@ -482,8 +482,8 @@ func (h *held) flush() {
 	}
 }
 
-// end writes the held object as the subgroup's last, or a record of the end alone, with the
-// subgroup's fields.
+// end writes the held object, marked as the last of its subgroup. If none is held, it writes a
+// record of the end alone, with the subgroup's fields.
 func (h *held) end(end recording.Object) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -512,7 +512,7 @@ func (r *Recorder) write(o recording.Object) {
 	r.records.Add(1)
 }
 
-// note counts an object about to be written, and follows the catalog.
+// note counts an object that is about to be written. It also follows the catalog.
 func (r *Recorder) note(t *track, o recording.Object) {
 	r.objects.Add(1)
 	r.bytes.Add(uint64(len(o.Payload)))

@@ -1,4 +1,4 @@
-// Command rough relays UDP packets to a server and back like a bad path: it drops, duplicates and
+// Command rough relays UDP packets to a server and back like a bad path. It drops, duplicates and
 // reorders packets, and from time to time changes the source addresses that the server sees, like a
 // NAT that lost its bindings.
 package main
@@ -199,7 +199,7 @@ func (p *path) moveAll(ctx context.Context) {
 	}
 }
 
-// pass sends a packet once, twice, later or not at all.
+// pass sends a packet once or twice, immediately or delayed, or drops it.
 func (p *path) pass(b []byte, send func([]byte)) {
 	p.packets.Add(1)
 	if rand.Float64() < p.loss {

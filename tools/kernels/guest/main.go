@@ -1,8 +1,9 @@
 //go:build linux && amd64
 
 // Command guest is the init process of the virtual machines that tools/kernels starts. It loads
-// kernel modules, attaches every eBPF program, runs their packages' tests and the test that sets
-// the machine's clock, writes the results to the second serial port, and powers the machine off.
+// kernel modules, attaches every eBPF program, and runs the tests of the programs' packages and the
+// test that sets the machine's clock. It writes the results to the second serial port and powers
+// the machine off.
 package main
 
 import (
@@ -34,7 +35,7 @@ func main() {
 		os.Exit(2)
 	}
 	if len(os.Args) == 1 {
-		// Some packages read /proc during initialization. Run again now that it is mounted.
+		// Some packages read /proc during initialization, so start again now that it is mounted.
 		err := mount()
 		if err == nil {
 			err = unix.Exec("/init", []string{"/init", "mounted"}, os.Environ())
@@ -111,7 +112,7 @@ func (g *guest) run() error {
 	if err := interfaces(); err != nil {
 		return err
 	}
-	missing := make(map[string]bool) // packages whose programs failed to attach
+	missing := make(map[string]bool) // packages with a program that could not be attached
 	for _, p := range programs {
 		if !g.attach(p) {
 			missing[p.pkg] = true
@@ -278,8 +279,8 @@ func (g *guest) test(pkg string) {
 	args := []string{"-test.v", "-test.timeout", "30m"}
 	switch pkg {
 	case "netfunc/bpf":
-		// Limit the rate to what an emulated CPU handles. Skip the randomized packet tests: their
-		// coverage does not depend on the kernel.
+		// Limit the rate to one that an emulated CPU can handle. Skip the randomized packet tests,
+		// since their coverage does not depend on the kernel.
 		skip := "TestEliminateModel|TestDuplicateAny|Fuzz.*"
 		if more := os.Getenv(report.SkipVariable); more != "" {
 			skip += "|" + more

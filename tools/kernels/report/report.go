@@ -1,5 +1,5 @@
-// Package report defines the lines that a guest writes to its second serial port, one JSON object
-// each.
+// Package report defines the lines that a guest writes to its second serial port. Each line is a
+// JSON object.
 package report
 
 import (
@@ -9,7 +9,7 @@ import (
 	"io"
 )
 
-// SkipVariable is the environment variable with the tests the guest skips, separated by |.
+// SkipVariable is the environment variable that lists the tests to skip, separated by |.
 const SkipVariable = "holocast_skip"
 
 // ClockTest is the relay's test that sets the machine's clock. It runs only if ClockVariable is
@@ -36,7 +36,7 @@ type Kernel struct {
 type Program struct {
 	Name    string `json:"name"`
 	Package string `json:"package"`
-	Attach  string `json:"attach,omitempty"` // hook: TCX, clsact, XDP or reuseport; "" = not attached
+	Attach  string `json:"attach,omitempty"` // hook: TCX, clsact, XDP or reuseport; "" if not attached
 	Error   string `json:"error,omitempty"`  // reason if not attached
 	TooOld  bool   `json:"too_old,omitempty"`
 }

@@ -128,7 +128,7 @@ command fails, or if the emulation was late or lost packets by mistake.`,
 				waits = waits || !c.Background
 			}
 			if !waits {
-				return errors.New("nothing to wait for: set --exec or --duration")
+				return errors.New("nothing to wait for; set --exec or --duration")
 			}
 			report, err := netlab.Run(cmd.Context(), t, options)
 			if err != nil {
@@ -234,11 +234,11 @@ SIGTERM ends shell and lab.`,
 	return c
 }
 
-// hangUp is the time that a shell has to end after a signal.
+// hangUp is how long a shell has to exit after a signal.
 const hangUp = 2 * time.Second
 
-// interactive runs a command on the terminal. Ctrl-C reaches only the command; SIGTERM ends it and
-// the lab.
+// interactive runs a command on the terminal. Ctrl-C reaches only the command. SIGTERM ends both
+// the command and the lab.
 func interactive(ctx context.Context, l *netlab.Lab, node *netlab.Node, args []string) error {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt)

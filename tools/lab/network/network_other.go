@@ -9,14 +9,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Command returns a command that reports the lack of support.
+// Command returns a command that fails, since emulated networks need Linux.
 func Command() *cobra.Command {
 	return &cobra.Command{
 		Use:                "lab",
 		Short:              "Run programs in an emulated network (Linux only)",
 		DisableFlagParsing: true,
 		RunE: func(*cobra.Command, []string) error {
-			return errors.New("emulated networks need Linux network namespaces: run it on Linux")
+			return errors.New("emulated networks need Linux network namespaces; run it on Linux")
 		},
 	}
 }

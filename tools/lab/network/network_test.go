@@ -20,7 +20,7 @@ import (
 	"holocast/internal/service"
 )
 
-// asLab in the environment makes the test binary run holocast-lab lab.
+// asLab, if set in the environment, makes the test binary run holocast-lab lab.
 const asLab = "LAB_TEST_COMMAND"
 
 func TestMain(m *testing.M) {

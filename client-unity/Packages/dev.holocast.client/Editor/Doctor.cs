@@ -44,18 +44,21 @@ namespace Holocast.Editor
             var findings = new List<Finding>();
             findings.Add(OfLibrary(Plugin.Problem()));
             bool hololens = EditorUserBuildSettings.activeBuildTarget == BuildTarget.WSAPlayer;
-            if (hololens)
+            bool android = EditorUserBuildSettings.activeBuildTarget == BuildTarget.Android;
+            if (hololens || android)
             {
-                findings.Add(OfDeviceLibrary(InstallLibrary.Installed(NativeLibrary.HoloLens)));
+                NativeLibrary library = hololens ? NativeLibrary.HoloLens : NativeLibrary.Android;
+                findings.Add(OfDeviceLibrary(library, InstallLibrary.Installed(library)));
             }
             findings.Add(OfGraphics(SystemInfo.graphicsDeviceType, SystemInfo.supportsComputeShaders));
-            findings.Add(OfPipeline(GraphicsSettings.currentRenderPipeline));
+            findings.Add(OfPipeline(GraphicsSettings.currentRenderPipeline == null
+                ? "" : GraphicsSettings.currentRenderPipeline.GetType().Name));
             if (hololens)
             {
                 findings.Add(OfCapabilities());
                 findings.Add(OfBackend(PlayerSettings.GetScriptingBackend(NamedBuildTarget.WindowsStoreApps)));
             }
-            if (EditorUserBuildSettings.activeBuildTarget == BuildTarget.Android)
+            if (android)
             {
                 findings.Add(OfAndroid(PlayerSettings.GetScriptingBackend(NamedBuildTarget.Android),
                     PlayerSettings.Android.targetArchitectures, PlayerSettings.GetGraphicsAPIs(BuildTarget.Android),
@@ -77,13 +80,13 @@ namespace Holocast.Editor
         }
 
         // Receives the libraries that Unity would add to the app.
-        public static Finding OfDeviceLibrary(List<string> installed)
+        public static Finding OfDeviceLibrary(NativeLibrary library, List<string> installed)
         {
-            const string subject = "HoloLens library";
+            const string subject = "Device's library";
             switch (installed.Count)
             {
                 case 0:
-                    return new Finding(Verdict.Bad, subject, "The library for " + NativeLibrary.HoloLens.Platform
+                    return new Finding(Verdict.Bad, subject, "The library for " + library.Platform
                         + " is missing: the app would build, then fail on the device. Install a release of the"
                         + " package, or choose Holocast › Install Library….");
                 case 1: return new Finding(Verdict.Good, subject, installed[0] + " is installed.");
@@ -106,12 +109,18 @@ namespace Holocast.Editor
                     + ": the shaders are tested on Direct3D 11 and Vulkan only.");
         }
 
-        public static Finding OfPipeline(RenderPipelineAsset pipeline)
+        // Receives the type of the pipeline's asset; empty for the built-in pipeline.
+        public static Finding OfPipeline(string asset)
         {
-            return pipeline == null
-                ? new Finding(Verdict.Good, "Render pipeline", "Built-in.")
-                : new Finding(Verdict.Unsure, "Render pipeline",
-                    "The shaders target the built-in pipeline and are untested with " + pipeline.name + ".");
+            const string subject = "Render pipeline";
+            switch (asset)
+            {
+                case "": return new Finding(Verdict.Good, subject, "Built-in.");
+                case "UniversalRenderPipelineAsset": return new Finding(Verdict.Good, subject, "Universal.");
+                default:
+                    return new Finding(Verdict.Unsure, subject,
+                        "The shaders are for the built-in pipeline and URP, and untested with " + asset + ".");
+            }
         }
 
         static Finding OfCapabilities()

@@ -1,4 +1,5 @@
 using System;
+using System.Collections.Generic;
 using System.IO;
 
 namespace Holocast.Editor
@@ -94,7 +95,11 @@ namespace Holocast.Editor
             switch (machine)
             {
                 case amd64 when !android: return Linux;
-                case aarch64 when android: return Android;
+                case aarch64 when android && HasLargePages(file): return Android;
+                case aarch64 when android:
+                    problem = "is laid out for pages of 4 KiB, and Android needs 16 KiB: link it with "
+                        + "-z max-page-size=16384";
+                    break;
                 case amd64: problem = "is for Android on x86_64, which the package does not support"; break;
                 case aarch64: problem = "is for Linux on ARM64, which Unity's editor and player do not support"; break;
                 default: problem = "is for another processor than x86_64 and ARM64"; break;
@@ -102,18 +107,39 @@ namespace Holocast.Editor
             return null;
         }
 
-        // The NDK marks its output with a note of the owner "Android".
-        static bool HasAndroidNote(byte[] file)
+        // Offsets of an ELF file's program headers of one type.
+        static IEnumerable<long> Programs(byte[] file, ulong type)
         {
-            const int note = 4;
             long table = (long)Number(file, 32, 8), size = (long)Number(file, 54, 2), count = (long)Number(file, 56, 2);
             for (long i = 0; i < count; i++)
             {
-                long program = table + i * size;
-                if (Number(file, program, 4) != note)
+                if (Number(file, table + i * size, 4) == type)
                 {
-                    continue;
+                    yield return table + i * size;
                 }
+            }
+        }
+
+        // True if all segments suit pages of 16 KiB, which Android 15 introduced.
+        static bool HasLargePages(byte[] file)
+        {
+            const ulong load = 1, page = 0x4000;
+            foreach (long program in Programs(file, load))
+            {
+                if (Number(file, program + 48, 8) < page)
+                {
+                    return false;
+                }
+            }
+            return true;
+        }
+
+        // The NDK marks its output with a note of the owner "Android".
+        static bool HasAndroidNote(byte[] file)
+        {
+            const ulong note = 4;
+            foreach (long program in Programs(file, note))
+            {
                 long at = (long)Number(file, program + 8, 8), end = at + (long)Number(file, program + 32, 8);
                 while (at >= 0 && at + 12 <= end)
                 {

@@ -8,9 +8,9 @@ using UnityEngine.XR.ARSubsystems;
 namespace Holocast
 {
     /// <summary>
-    /// Joins the session whose address (moqt://… or a web viewer link) is in a QR code that comes into view.
-    /// Requires the WebCam capability; adds an ARMarkerManager if the scene has none. Does nothing if the
-    /// project lacks Microsoft's OpenXR plugin.
+    /// Joins the session whose address (moqt://…, a web viewer link or a pairing link) is in a QR code that comes
+    /// into view. Requires the WebCam capability; adds an ARMarkerManager if the scene has none. Does nothing if
+    /// the project lacks Microsoft's OpenXR plugin.
     /// </summary>
     [AddComponentMenu("Holocast/Holocast Pairing (QR code, OpenXR)")]
     [RequireComponent(typeof(HolocastBrowser))]
@@ -71,11 +71,8 @@ namespace Holocast
             foreach (ARMarker marker in changed)
             {
                 if (marker.lastSeenTime >= since && IsNew(marker)
-                    && HolocastAddress.TryParse(markers.GetDecodedString(marker.trackableId),
-                        out HolocastAddress address)
-                    && address.Session.Length > 0)
+                    && browser.JoinText(markers.GetDecodedString(marker.trackableId)))
                 {
-                    browser.Join(address);
                     return true;
                 }
             }

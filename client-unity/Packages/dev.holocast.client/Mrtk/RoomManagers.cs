@@ -1,4 +1,4 @@
-#if HOLOCAST_OPENXR
+#if HOLOCAST_ARFOUNDATION
 using Unity.XR.CoreUtils;
 using UnityEngine;
 using UnityEngine.XR.ARFoundation;
@@ -19,12 +19,17 @@ namespace Holocast
             {
                 return manager;
             }
+            RequireSession();
+            XROrigin origin = Object.FindAnyObjectByType<XROrigin>();
+            return (origin != null ? origin : NewOrigin()).gameObject.AddComponent<T>();
+        }
+
+        public static void RequireSession()
+        {
             if (Object.FindAnyObjectByType<ARSession>() == null)
             {
                 new GameObject("AR Session").AddComponent<ARSession>();
             }
-            XROrigin origin = Object.FindAnyObjectByType<XROrigin>();
-            return (origin != null ? origin : NewOrigin()).gameObject.AddComponent<T>();
         }
 
         // An origin where the camera's tracking space is. It leaves the camera alone.

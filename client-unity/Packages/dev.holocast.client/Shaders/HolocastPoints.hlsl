@@ -64,8 +64,10 @@ float4 HolocastCorner(HolocastPoint p, uint corner, float4x4 modelView, float4x4
     float4 eye = mul(modelView, float4(p.position, 1.0));
     float scale = length(float3(modelView._m00, modelView._m10, modelView._m20));
     float size = edge * abs(p.position.z) * scale;
-    // At least one pixel wide, or distant points would flicker.
-    float pixel = 2.0 * abs(eye.z) / (abs(projection._m11) * pictureHeight);
+    // At least one pixel wide, or distant points would flicker. w is 1 in orthographic projections,
+    // such as that of a directional light's shadows.
+    float w = projection._m32 * eye.z + projection._m33;
+    float pixel = 2.0 * abs(w) / (abs(projection._m11) * pictureHeight);
     float2 side = float2(float(corner & 1u), float((corner >> 1) & 1u)) - 0.5;
     eye.xy += side * max(size, pixel);
     return mul(projection, eye);

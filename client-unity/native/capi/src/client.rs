@@ -93,6 +93,15 @@ fn random_name() -> String {
     format!("unity-{:08x}", RandomState::new().hash_one(std::process::id()) as u32)
 }
 
+/// Resolves a pairing link on this thread.
+pub(crate) fn pair(link: &str) -> Result<String, Fault> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
+    let runtime = runtime.map_err(|e| Fault::new(HC_E_SYSTEM, format!("cannot create an event loop: {e}")))?;
+    let address = runtime.block_on(net::resolve(link)).map_err(|e| Fault::new(HC_E_URL, e.text));
+    runtime.shutdown_background();
+    address
+}
+
 impl HcClient {
     /// # Safety
     /// The config's strings are null or NUL-terminated.

@@ -13,7 +13,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 pub use client::HcClient;
 
 /// Returned by hc_abi_version. Changes with every change to a function or struct.
-pub const HC_ABI_VERSION: u32 = 5;
+pub const HC_ABI_VERSION: u32 = 6;
 
 /// Results. Negative values are errors; hc_error returns the message.
 pub const HC_OK: i32 = 0;
@@ -583,7 +583,7 @@ pub unsafe extern "C" fn hc_poll(client: *mut HcClient, state: *mut HcState) -> 
 }
 
 /// Returns the client's latest error message, or "". With a null client: that of the calling
-/// thread's last failed hc_open or hc_decode.
+/// thread's last failed hc_open, hc_decode or hc_pair.
 ///
 /// # Safety
 /// Pointers are null or valid; `buffer` has room for `capacity` bytes.
@@ -829,5 +829,22 @@ pub unsafe extern "C" fn hc_decode(
     guard(None, || {
         // SAFETY: guaranteed by the caller.
         unsafe { decode::decode(objects, lengths, count, max_points, words, capacity, sized(frame)?) }
+    })
+}
+
+/// Returns the address behind a pairing link, `http://host:port/pair/code#key`, as `holocast pair`
+/// prints it: moqt://host:port/session?token=…#hash, for hc_open up to its #. Waits up to three
+/// seconds for the relay: call it on a separate thread.
+///
+/// # Safety
+/// Pointers are null or valid; `link` is NUL-terminated; `buffer` has room for `capacity` bytes.
+#[no_mangle]
+pub unsafe extern "C" fn hc_pair(link: *const c_char, buffer: *mut c_char, capacity: usize, needed: *mut usize) -> i32 {
+    guard(None, || {
+        // SAFETY: guaranteed by the caller.
+        let link = unsafe { strings::optional(link, "link") }?.ok_or_else(|| Fault::argument("the link is missing"))?;
+        let address = client::pair(link)?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { strings::copy(address.as_bytes(), buffer, capacity, needed) }
     })
 }

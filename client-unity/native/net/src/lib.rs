@@ -4,12 +4,15 @@
 mod conn;
 mod error;
 mod eyeballs;
+mod http;
+mod pair;
 mod reconnect;
 mod rtt;
 mod target;
 mod trust;
 
 pub use error::{Failure, NetError};
+pub use pair::resolve;
 pub use reconnect::{run, App, Handle, Options};
 pub use rtt::Rtt;
 pub use target::Target;

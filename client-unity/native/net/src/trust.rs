@@ -1,17 +1,14 @@
 //! Certificate verification: by a pinned hash, or by public CAs.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{ring, verify_tls12_signature, verify_tls13_signature, CryptoProvider};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use crate::error::{Failure, NetError};
-use crate::eyeballs;
+use crate::http;
 use crate::target::Target;
 
 /// SHA-256 of a certificate.
@@ -177,27 +174,10 @@ fn time(tag: u8, b: &[u8]) -> Option<u64> {
     u64::try_from(86_400 * days + 3600 * field(2)? + 60 * field(3)? + field(4)?).ok()
 }
 
-/// Timeout of the relay's HTTP server.
-const ASK: Duration = Duration::from_secs(3);
-const MOST: u64 = 4096;
-
-/// Fetches /certificate.sha256 from the relay's HTTP server, on the TCP port with the number of its
-/// UDP port.
+/// Fetches /certificate.sha256 from the relay's HTTP server.
 pub(crate) async fn ask_hash(t: &Target) -> Option<Hash> {
-    let ask = async {
-        let unreachable = |e: std::io::Error| NetError::new(Failure::Unreachable, e.to_string());
-        let dial = |address| async move { TcpStream::connect(address).await.map_err(unreachable) };
-        let mut s = eyeballs::connect(&t.host, t.port, dial).await.ok()?;
-        let request = format!("GET /certificate.sha256 HTTP/1.0\r\nHost: {}\r\n\r\n", t.authority);
-        s.write_all(request.as_bytes()).await.ok()?;
-        let mut answer = Vec::new();
-        s.take(MOST).read_to_end(&mut answer).await.ok()?;
-        let answer = String::from_utf8(answer).ok()?;
-        let (head, body) = answer.split_once("\r\n\r\n")?;
-        head.split_whitespace().nth(1).filter(|code| *code == "200")?;
-        parse_hash(body)
-    };
-    tokio::time::timeout(ASK, ask).await.ok()?
+    let answer = http::get(t, "/certificate.sha256").await.ok().filter(|r| r.status == 200)?;
+    parse_hash(std::str::from_utf8(&answer.body).ok()?)
 }
 
 #[cfg(test)]

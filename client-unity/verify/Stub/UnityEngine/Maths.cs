@@ -302,6 +302,7 @@ namespace UnityEngine
         }
 
         public static Color white => new Color(1, 1, 1, 1);
+        public static Color clear => default;
         public static Color black => new Color(0, 0, 0, 1);
     }
 

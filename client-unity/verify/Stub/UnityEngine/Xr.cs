@@ -134,3 +134,15 @@ namespace UnityEngine
         }
     }
 }
+
+namespace UnityEngine.Android
+{
+    public struct Permission
+    {
+        public static bool HasUserAuthorizedPermission(string permission) => true;
+
+        public static void RequestUserPermission(string permission)
+        {
+        }
+    }
+}

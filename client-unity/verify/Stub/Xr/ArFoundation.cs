@@ -63,6 +63,11 @@ namespace UnityEngine.XR.ARFoundation
     {
     }
 
+    [RequireComponent(typeof(Camera))]
+    public sealed class ARCameraManager : MonoBehaviour
+    {
+    }
+
     public sealed class ARAnchor : MonoBehaviour
     {
         static ulong last;

@@ -96,14 +96,10 @@ cbuffer OVR_multiview
 #define UNITY_SETUP_STEREO_EYE_INDEX_POST_VERTEX(input)
 #endif
 
-#define UNITY_DECLARE_TEX2D(texture) Texture2D texture; SamplerState sampler##texture
-#define UNITY_SAMPLE_TEX2D(texture, at) texture.Sample(sampler##texture, at)
-
-#define UNITY_INITIALIZE_OUTPUT(type, name) name = (type)0
-
-float4 UnityObjectToClipPos(float4 position)
-{
-    return mul(UNITY_MATRIX_VP, mul(unity_ObjectToWorld, float4(position.xyz, 1.0)));
-}
+#if UNITY_REVERSED_Z
+#define UNITY_NEAR_CLIP_VALUE 1.0
+#else
+#define UNITY_NEAR_CLIP_VALUE 0.0
+#endif
 
 #endif

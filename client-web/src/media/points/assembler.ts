@@ -30,9 +30,9 @@ export class Assembler {
     private readonly ready: (frame: Assembled) => void,
   ) {}
 
-  /** False if the frame of this group was already delivered or overtaken. */
+  /** False if the frame of this group was already delivered, or a later one was. */
   wants(group: bigint): boolean {
-    // A group far below the newest is not late: a restarted publisher may use lower group IDs.
+    // A group far below the newest is not late, since a restarted publisher may use lower group IDs.
     return group > this.#last || group + 1000n < this.#last;
   }
 
@@ -44,7 +44,7 @@ export class Assembler {
     this.#settle(f, description);
   }
 
-  /** Marks a description as lost: its stream was reset. */
+  /** Marks a description as lost because its stream was reset. */
   lost(group: bigint, description: number): void {
     if (!this.wants(group) || description < 0 || description >= this.descriptions) return;
     this.#settle(this.#frame(group), description);

@@ -41,7 +41,7 @@ function move(camera: number, pose: Transform): void {
   const c = cameras.get(camera);
   if (!c || samePose(c.pose, pose)) return;
   c.pose = pose;
-  c.located = 0; // locate it at once: the page needs it to frame the view
+  c.located = 0; // locate the subject immediately, since the page needs it to frame the view
 }
 
 function decode(decoder: FrameDecoder, m: Extract<ToDecoder, { type: "frame" }>): void {

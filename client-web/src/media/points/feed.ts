@@ -16,28 +16,23 @@ interface Waiting {
   readonly arrived: number;
 }
 
-/**
- * Excess over the minimum transit time, ms, above which a frame is late: a queue has built up on
- * the path.
- */
+/** A frame whose transit time exceeds the minimum by more than this many ms is late: it was queued on the path. */
 const LATE = 400;
-/**
- * Window of the minimum transit time, ms. The minimum covers two windows, to follow clock drift.
- */
+/** Window, in ms, of the minimum transit time, which covers the current and the previous one to follow clock drift. */
 const SPAN = 10_000;
-/** A capture time that goes back this far, ms, means a restart. */
+/** A capture time that goes back by more than this many ms indicates a restart. */
 const RESTART = 1000;
-/** Pause in the subscription after a late frame, ms; doubles with every further one. */
+/** Pause in the subscription after a late frame, ms. It doubles with each further late frame. */
 const PAUSE = 500;
 const MAX_PAUSE = 4000;
-/** Show late frames if nothing else was shown for this long, ms. */
+/** Late frames are shown if nothing else has been shown for this many ms. */
 const STARVED = 5000;
-/** Spare output buffers to keep: the page may hold two. */
+/** Number of spare output buffers to keep. The page may hold two. */
 const BUFFERS = 2;
 
-/** The session's state as a feed needs it. */
+/** The part of the session's state that a feed uses. */
 export interface SessionState {
-  /** True for a looping replay: lower sequence numbers then start a new round. */
+  /** True for a looping replay, where lower sequence numbers start a new round. */
   readonly loops: boolean;
   /** Round-trip time, ms. */
   readonly rtt: number;
@@ -54,16 +49,13 @@ export class Feed {
   /** Number of subscriptions so far. */
   run = 0;
   skipped = 0;
-  /**
-   * Datagram parts: counts of earlier subscriptions, and receivers of the current and the next
-   * subscription.
-   */
+  /** For datagrams: counts from earlier subscriptions, and the receivers of the current and the next one. */
   readonly #parts = noParts();
   #receiver: PartsReceiver | undefined;
   #nextReceiver: PartsReceiver | undefined;
   /** First group of the subscription. */
   #from = 0n;
-  /** Arrival of the newest frame in local time, and its capture time; ms. */
+  /** Local arrival time and capture time of the newest frame, ms. */
   arrived = localTime();
   captured = 0;
   #pace = new Pace();
@@ -169,14 +161,14 @@ export class Feed {
     this.skipped++;
   }
 
-  /** Accepts a frame to show now. group: the frame's group, unless it comes from a recording. */
+  /** Accepts a frame to show now. `group` is the frame's group, or undefined if it comes from a recording. */
   show(objects: Objects, group?: bigint): void {
     const now = (this.arrived = localTime());
     this.#count(objects, group === undefined || !this.#declines ? 0 : this.#pace.arrived(group, now));
     if (group !== undefined) {
       const late = this.#lateness(now);
       if (late > LATE) {
-        // All queued frames are equally old. Drain the queue: decline the groups behind it.
+        // All queued frames are equally old. Drain the queue by declining the groups behind it.
         this.#start(this.#pace.drain(late + this.#pause));
         this.#pause = Math.min(2 * this.#pause, MAX_PAUSE);
         if (now - this.#given < STARVED) {
@@ -196,7 +188,7 @@ export class Feed {
   /** The newest frame's excess over the minimum transit time, ms. */
   #lateness(now: number): number {
     const took = now - this.captured;
-    // The recording looped, or a clock was set: discard earlier transit times.
+    // The recording looped or a clock was set, so discard earlier transit times.
     if (this.captured < this.#capturedBefore - RESTART) this.#minTransit = this.#minTransitBefore = Infinity;
     this.#capturedBefore = this.captured;
     if (now - this.#windowStart > SPAN) {

@@ -3,11 +3,11 @@ import { FrameError, parseHeader, sameFrame, share, type Header } from "./header
 import { formOf, layouts, wordsPerPoint, type Form, type Kernel } from "./layout.ts";
 import { HeapBuffer, type Zstd } from "./zstd.ts";
 
-/** Limits of one track, tighter than the format's. */
+/** Limits of one track, which are tighter than the format's limits. */
 export interface Limits {
   /** Maximum number of points in a frame, over all descriptions. */
   readonly maxPoints: number;
-  /** Grid size that frames in pixel form must have; undefined = any. */
+  /** Grid size that frames in pixel form must have; undefined allows any. */
   readonly width?: number;
   readonly height?: number;
 }
@@ -18,7 +18,7 @@ export interface Frame {
   readonly header: Header;
   readonly points: number;
   readonly form: Form;
-  /** View of the decoder's memory, valid until the next call: copy it to transfer it. */
+  /** View of the decoder's memory, valid until the next call. Copy it before transferring it. */
   readonly words: Uint32Array;
 }
 
@@ -36,7 +36,7 @@ export class FrameDecoder {
     this.#row = new HeapBuffer(zstd.heap);
   }
 
-  /** wasm: planes.wasm, the compiled kernel. */
+  /** `wasm` is the compiled kernel, planes.wasm. */
   static async create(wasm: BufferSource, zstd: Zstd): Promise<FrameDecoder> {
     const { instance } = await WebAssembly.instantiate(wasm, { env: { memory: zstd.heap.memory, abort: () => {} } });
     return new FrameDecoder(instance.exports, zstd);

@@ -21,12 +21,12 @@ export interface Header {
   readonly sequence: number;
   /** The sensor's own clock, µs. */
   readonly deviceTime: bigint;
-  /** Middle of the exposure, UNIX time in µs on the relay's clock. */
+  /** Middle of the exposure on the relay's clock, UNIX µs. */
   readonly captureTime: bigint;
   readonly camera: number;
   readonly description: number;
   readonly descriptions: number;
-  /** Size of the complete grid, pixels; 0 if points are not grid pixels. */
+  /** Size of the complete grid in pixels, or 0 if points are not grid pixels. */
   readonly width: number;
   readonly height: number;
   readonly points: number;

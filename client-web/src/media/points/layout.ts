@@ -23,8 +23,8 @@ export interface Kernel {
 }
 
 /**
- * The encoding of positions in the words of a decoded frame: "pixels" of the camera's grid plus
- * depth, to be multiplied with a ray table, or "coordinates" in millimetres.
+ * The encoding of positions in a decoded frame. "pixels" are grid positions with a depth, to be
+ * multiplied by the pixel's ray; "coordinates" are in millimetres.
  */
 export type Form = "pixels" | "coordinates";
 
@@ -43,7 +43,7 @@ interface LayoutOf {
   /** Value in the frame header. */
   readonly code: number;
   readonly form: Form;
-  /** Minimum and maximum size of the planes for n points on this many pixels, bytes. */
+  /** Minimum and maximum size, in bytes, of the planes for n points on this many pixels. */
   rawBounds(n: number, pixels: number): readonly [number, number];
   /**
    * Decodes an object's planes to words; false if they are inconsistent with its number of points.

@@ -1,4 +1,4 @@
-/** A session's point clouds: chooses tracks and qualities, and subscribes to them. */
+/** A session's point clouds. Chooses tracks and qualities, and subscribes to them. */
 import type { Session, TrackSink } from "../../moqt/index.ts";
 import { MAX_CATALOG, type Catalog } from "../session/catalog.ts";
 import { localTime } from "../session/clock.ts";
@@ -19,19 +19,17 @@ import {
   type Transform,
 } from "./track.ts";
 
-/** Rendezvous timeout: maximum wait of the relay for a publisher, ms. */
+/** Rendezvous timeout: how long the relay waits for a publisher, ms. */
 const RENDEZVOUS = 10_000;
 const RETRY = 500;
-/**
- * Time without a frame, as ms and as frame intervals, after which a publisher counts as silent.
- */
+/** A publisher is silent after this many ms or frame intervals without a frame, whichever is longer. */
 const SILENCE = 3000;
 const SILENT_FRAMES = 5;
 /** Subscriber priority (§7). */
 const PRIORITY = 128;
-/** Priority of repair fetches: ahead of newer frames. */
+/** Priority of repair fetches, which go ahead of newer frames. */
 const REPAIR_PRIORITY = 64;
-/** Maximum size of a fetched part, bytes; a QUIC DATAGRAM cannot be larger. */
+/** Maximum size of a fetched part, bytes. A QUIC DATAGRAM cannot be larger. */
 const MAX_PART = 65536;
 
 export class Points implements Medium {
@@ -44,7 +42,7 @@ export class Points implements Medium {
   readonly #countedParts: PartsCounts = noParts(); // for removed feeds
   readonly #counted = { received: 0, lost: 0, late: 0, declined: 0, skipped: 0 }; // for removed feeds
 
-  /** decoders: ports to the decode workers. quality: a quality name, or "auto". */
+  /** `decoders` are ports to the decode workers; `quality` is a quality's name, or "auto". */
   constructor(
     private readonly host: Host,
     private readonly decoders: readonly MessagePort[],
@@ -93,7 +91,7 @@ export class Points implements Medium {
       const before = new Map(this.#cameras?.qualities.flat().map((t) => [t.track, t.pose]));
       for (const t of cameras.qualities.flat()) {
         const pose = before.get(t.track);
-        // If the catalog repeats its pose, keep the newer one of the pose track.
+        // If the catalog repeats the old pose, keep the newer pose from the pose track.
         if (!pose || !samePose(pose, t.pose)) this.#moved.delete(t.camera);
       }
       this.#cameras = cameras;
@@ -102,8 +100,8 @@ export class Points implements Medium {
   }
 
   /**
-   * The track to receive from a camera: the requested quality if it has that, else the automatic
-   * choice.
+   * The track to receive from a camera: the requested quality if the camera has it, otherwise the
+   * automatic choice.
    */
   #best(qualities: readonly CameraTrack[]): CameraTrack {
     const named = qualities.find((t) => t.quality === this.quality);
@@ -114,7 +112,7 @@ export class Points implements Medium {
     return [...new Set(this.#cameras?.qualities.flatMap((list) => list.map((t) => t.quality)))];
   }
 
-  /** True if the viewer chooses the quality: none was requested, or an unknown one. */
+  /** True if the viewer chooses the quality because none, or an unknown one, was requested. */
   get #automatic(): boolean {
     return !this.#names.includes(this.quality);
   }
@@ -315,7 +313,7 @@ export class Points implements Medium {
   }
 }
 
-/** Maximum size of a frame in the track's format, poorly compressed, bytes. */
+/** Maximum size, in bytes, of a poorly compressed frame in the track's format. */
 function maxFrame(t: CameraTrack): number {
   return 4096 + t.grid.width * t.grid.height + 20 * t.maxPoints;
 }

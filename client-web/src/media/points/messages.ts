@@ -10,12 +10,9 @@ export interface Released {
   readonly camera: number;
   readonly track: string;
   readonly words: ArrayBuffer;
-  /**
-   * Local time from which the page can use the camera's next frame, ms; undefined if already
-   * requested.
-   */
+  /** Local time, in ms, from which the page can use the camera's next frame; undefined if already requested. */
   readonly next: number | undefined;
-  /** Set if the frame was drawn: its sequence number and delay in ms. */
+  /** Sequence number and delay, in ms, of the frame; undefined if it was not drawn. */
   readonly shown: { readonly sequence: number; readonly delay: number } | undefined;
 }
 
@@ -46,9 +43,9 @@ export interface FrameCounts {
   readonly received: number;
   readonly lost: number;
   readonly late: number;
-  /** Frames the relay was asked not to send because the page could not draw them. */
+  /** Frames that the relay was asked not to send because the page could not draw them. */
   readonly declined: number;
-  /** Frames that arrived before the page could use one, and were never decoded. */
+  /** Frames that arrived before the page could use one and were never decoded. */
   readonly skipped: number;
   /** Counters of frames sent in datagrams. */
   readonly parts: PartsCounts;
@@ -75,13 +72,13 @@ export type ToDecoder =
       readonly words: ArrayBuffer | undefined;
     };
 
-/** From a decode worker to the network worker: a frame could not be decoded. */
+/** From a decode worker to the network worker when a frame could not be decoded. */
 export interface Undecoded {
   readonly camera: number;
   readonly words: ArrayBuffer | undefined;
 }
 
-/** From the page to a decode worker: the port its frames arrive on. */
+/** From the page to a decode worker, with the port on which its frames arrive. */
 export interface PageToDecoder {
   readonly network: MessagePort;
 }
@@ -99,7 +96,7 @@ export interface DecodedFrame {
   readonly bytes: number;
   /** Decoding time, ms. */
   readonly decode: number;
-  /** Local times of the last byte's arrival and of the end of decoding. */
+  /** Local times at which the last byte arrived and decoding ended. */
   readonly arrived: number;
   readonly decoded: number;
   /** Located every few frames; undefined otherwise, or without points. */

@@ -1,7 +1,7 @@
 /**
  * Predicts which of a camera's frames the page can draw, so that the relay need not send the
  * others. Frames arrive at an even rate, one per group; a page that draws more slowly uses only the
- * newest frame at each repaint. Times are local milliseconds.
+  * newest frame at each repaint. Times are local, in milliseconds.
  */
 
 /** Minimum span of arrivals over which the frame interval is measured. */
@@ -14,14 +14,14 @@ const LATE = 0.15;
 const HOLD = 0.5;
 /** Weight of the newest sample in the moving average of the page's interval. */
 const NEWEST = 0.25;
-/** A page that draws nothing for this many of its intervals, and this many ms, counts as idle. */
+/** A page counts as idle if it draws nothing for this many of its intervals and this many ms. */
 const IDLE_CYCLES = 3;
 const MIN_IDLE = 500;
-/** Maximum time to decline at once: an idle page receives a new frame this often. */
+/** Limit on how long frames are declined; even an idle page receives a new frame this often. */
 const MAX_DECLINE = 1000;
-/** A frame this late may never arrive: group IDs may have changed. */
+/** A frame that is later than this may never arrive, as the group IDs may have changed. */
 const OVERDUE = 500;
-/** A group this far from the newest comes from a restarted publisher. */
+/** A group at this distance from the newest comes from a restarted publisher. */
 const RESTART_GAP = 1000n;
 
 interface Arrival {
@@ -39,20 +39,20 @@ export class Pace {
   #after: Arrival | undefined;
   /** Time between groups; 0 = unknown. */
   #interval = 0;
-  /** Time for which the page last requested a frame. */
+  /** Time at which the page wants the frame it last requested. */
   #wanted: number | undefined;
-  /** Mean interval between the times of requests. */
+  /** Mean interval between successive values of #wanted. */
   #cycle = 0;
-  /** Time at which the page was last given a frame. */
+  /** Time at which the page last received a frame. */
   #given = 0;
-  /** First group that the relay is to send. */
+  /** First group that the relay should send. */
   #start = 0n;
   /** Largest #start so far. */
   #maxStart = 0n;
   /** First group after a queue was drained. */
   #drainedUntil = 0n;
 
-  /** before: the previous subscription to the track, whose declined groups still count. */
+  /** `before` is the pace of the previous subscription to the track, whose declined groups still count. */
   constructor(before?: Pace) {
     if (!before) return;
     this.#last = before.#last;
@@ -105,7 +105,7 @@ export class Pace {
   }
 
   /**
-   * The page is given the newest frame. Returns a new start if groups before its next repaint can
+   * The page receives the newest frame. Returns a new start if groups before its next repaint can
    * be declined.
    */
   given(now: number, rtt: number): bigint | undefined {
@@ -114,15 +114,15 @@ export class Pace {
   }
 
   /**
-   * The newest frame is held until its time. Returns a new start, as `given` does, if no newer
-   * frame can arrive before.
+   * The newest frame is held until its time. If no newer frame can arrive before then, returns a
+   * new start, as `given` does.
    */
   waits(now: number, rtt: number): bigint | undefined {
     const next = this.#newest && this.#interval > 0 ? this.#newest.at + (1 - LATE) * this.#interval : now;
     return this.#wanted !== undefined && next > this.#wanted ? this.#declineCycle(now, rtt) : undefined;
   }
 
-  /** Time until which to hold the newest frame because a much newer one is due. */
+  /** Time until which to hold the newest frame: later than requested if a much newer one is due soon. */
   hold(): number {
     if (this.#wanted === undefined) return -Infinity;
     const due = this.#due;
@@ -168,7 +168,7 @@ export class Pace {
     return this.#move(0n);
   }
 
-  /** True while declined groups are still ahead of the newest arrival. */
+  /** True while the groups after the newest arrival are declined. */
   get #waiting(): boolean {
     return this.#newest !== undefined && this.#start > this.#newest.group + 1n;
   }
@@ -195,8 +195,8 @@ export class Pace {
   }
 
   /**
-   * The group that will be the newest at `due`; the one after the newest so far if it is too late
-   * to decline any.
+   * The group that will be the newest at `due`, or the group after the newest so far if it is too
+   * late to decline any.
    */
   #startFor(due: number, now: number, rtt: number): bigint {
     if (!this.#newest) return 0n;

@@ -1,7 +1,7 @@
 /**
  * Reassembles payloads that were split into datagrams, like internal/parts
  * (docs/spec/frames-in-datagrams.md). Every size is checked before memory is allocated. Times are
- * local milliseconds.
+  * local, in milliseconds.
  */
 
 import type { Datagram, ReceivedObject } from "../../moqt/index.ts";
@@ -21,18 +21,18 @@ const MAX_STARTS = 255;
 const HISTORY = 64;
 /** Memory charged per part in addition to its payload, bytes. */
 const PART_COST = 128;
-/** Memory limit, bytes; more if two payloads need it. */
+/** Memory limit in bytes, raised if two payloads need more. */
 const ROOM = 32 << 20;
-/** A part counts as lost once this many later ones of its group have arrived (RFC 9002 §6.1.1). */
+/** A part counts as lost once this many later parts of its group have arrived (RFC 9002 §6.1.1). */
 const REORDERING = 3;
 /**
- * Silence in a group before its missing end is requested, ms; a quarter of the round-trip time if
- * that is longer. A missing end of more than NEARBY parts is requested when the next group begins,
- * or after LONGER times that silence.
+ * A group's missing end is requested after this many ms without a new part, or after a quarter of the
+ * round-trip time if that is longer. If more than NEARBY parts are missing, it is requested when the
+ * next group begins, or after LONGER times that silence.
  */
 const QUIET = 8;
 const LONGER = 10;
-/** Missing parts closer together than this share a request. */
+/** Missing parts that are at most this far apart share a request. */
 const NEARBY = 8;
 /** Above this many requests for a group, the next one covers all of its missing parts. */
 const MAX_REQUESTS = 16;
@@ -44,7 +44,7 @@ export interface Part {
   readonly group: bigint;
   readonly object: bigint;
   readonly endOfGroup: boolean;
-  /** Set on a payload's first part. */
+  /** Length of the payload in bytes, set on its first part. */
   readonly length: bigint | undefined;
   readonly payload: Uint8Array;
 }
@@ -56,7 +56,7 @@ export interface Payload {
   readonly payload: Uint8Array<ArrayBuffer>;
 }
 
-/** Requests objects first to last of a group. */
+/** A request for objects first to last of a group. */
 export interface PartsRequest {
   readonly group: bigint;
   readonly first: number;
@@ -134,7 +134,7 @@ interface Frame {
   /** Arrival of the last part that was not fetched. */
   newest: number;
   readonly parts: Map<number, Uint8Array>;
-  /** One above the highest known ID, and one above the highest ID that arrived unfetched. */
+  /** One above the highest known ID, and one above the highest ID that arrived without being fetched. */
   next: number;
   reached: number;
   /** Missing IDs below `next`, ascending. */
@@ -143,7 +143,7 @@ interface Frame {
   /** One above the last object's ID; 0 = unknown. */
   end: number;
   requests: number;
-  /** True once a part arrived, and once a fetched part was used. */
+  /** `seen` is true once a part has arrived, `fetched` once a fetched part was used. */
   seen: boolean;
   fetched: boolean;
   bytes: number;
@@ -158,10 +158,7 @@ export class PartsAssembler {
   readonly #timeout: number;
   readonly #room: number;
 
-  /**
-   * maxPayload: maximum payload size, bytes. timeout: lifetime of an incomplete group, ms; 0 =
-   * default.
-   */
+  /** `maxPayload` is in bytes. `timeout` is the lifetime of an incomplete group in ms; 0 selects the default. */
   constructor(
     readonly maxPayload: number,
     timeout: number,
@@ -170,7 +167,7 @@ export class PartsAssembler {
     this.#room = Math.max(2 * maxPayload, Math.min(MAX_FRAMES * maxPayload, ROOM));
   }
 
-  /** Adds a part and returns the payloads it completes. fetched: the part answers a request. */
+  /** Adds a part and returns the payloads it completes. `fetched` is true if the part answers a request. */
   add(p: Part, fetched: boolean, now: number): Payload[] {
     if (this.#past.includes(p.group)) {
       this.counts.late++;
@@ -215,7 +212,7 @@ export class PartsAssembler {
     return payloads;
   }
 
-  /** Objects up to `last` of a group are being fetched already: do not request them. */
+  /** Reports that objects up to `last` of a group are being fetched already, so they are not requested. */
   expect(group: bigint, last: bigint, now: number): void {
     if (last >= BigInt(MAX_OBJECTS) || this.#frame(group) || this.#past.includes(group)) return;
     const f = this.#open(group, now);
@@ -244,9 +241,7 @@ export class PartsAssembler {
     return list;
   }
 
-  /**
-   * Time of the next call to `due` unless a part arrives before; undefined if nothing is pending.
-   */
+  /** Time at which to call `due` next unless a part arrives first; undefined if nothing is pending. */
   next(rtt: number): number | undefined {
     let at: number | undefined;
     for (const f of this.#frames) {
@@ -295,7 +290,7 @@ export class PartsAssembler {
     this.bytes += bytes;
   }
 
-  /** Registers a part as the first of a payload; false if that contradicts other parts. */
+  /** Registers a part as the first of a payload. Returns false if that contradicts other parts. */
   #begin(f: Frame, id: number, size: number, announced: bigint): boolean {
     if (announced > BigInt(this.maxPayload)) return false;
     const length = Number(announced);
@@ -360,9 +355,9 @@ export class PartsAssembler {
   }
 
   /**
-   * Appends requests for a group's missing parts. over: whatever has not arrived by now is lost.
-   * The last request within the limit covers all remaining gaps: otherwise they would wait for an
-   * answer, possibly longer than the group lives.
+   * Appends requests for a group's missing parts. `over` means that all parts that have not arrived
+   * are lost. The last request within the limit covers all remaining gaps, which would otherwise wait
+   * for an answer, possibly longer than the group's lifetime.
    */
   #ask(f: Frame, over: boolean, limit: number, list: PartsRequest[]): void {
     let open: PartsRequest | undefined;
@@ -393,7 +388,7 @@ function endDue(f: Frame, rtt: number): number {
   return f.newest + (expected(f) > f.next + NEARBY ? LONGER : 1) * quietTime(rtt);
 }
 
-/** Removes an ID from the gaps; false for a duplicate. */
+/** Removes an ID from the gaps. Returns false for a duplicate. */
 function fill(f: Frame, id: number): boolean {
   if (id >= f.next) {
     expectUpTo(f, id);
@@ -435,7 +430,7 @@ function lost(f: Frame): number {
 
 /** Maximum number of concurrent fetches. */
 const MAX_FETCHES = 8;
-/** Minimum timer delay, ms. A timer late by five times this means that the worker was busy. */
+/** Minimum timer delay, ms. If a timer is late by five times this, the worker was busy. */
 const MOMENT = 2;
 
 /** Reassembles a track's payloads and fetches missing parts. */
@@ -446,7 +441,7 @@ export class PartsReceiver {
   #due = 0;
   #closed = false;
 
-  /** fetch: resolves when the request is finished; the fetched parts are passed to `add`. */
+  /** `fetch` passes the requested parts to `add` and resolves when the request is finished. */
   constructor(
     maxPayload: number,
     timeout: number,
@@ -484,7 +479,7 @@ export class PartsReceiver {
   #wake(now: number, wait: number): void {
     this.#due = now + wait;
     this.#timer = setTimeout(() => {
-      // After a busy period the missing parts may be waiting in the event queue: read that first.
+      // After a busy period the missing parts may be waiting in the event queue, so read it first.
       const late = this.now();
       if (!this.#closed && late - this.#due > 5 * MOMENT) this.#wake(late, MOMENT);
       else this.#ask();

@@ -1,15 +1,13 @@
-/**
- * Chooses a camera's quality by the share of frames that are not drawn. Times are milliseconds.
- */
+/** Chooses a camera's quality by the share of frames that are not drawn. Times are in milliseconds. */
 
-/** Minimum observation before a change: time and frames. */
+/** Minimum time and number of frames to observe before a change. */
 const WATCH = 4000;
 const ENOUGH = 20;
-/** Shares of frames: not drawn because decoding or drawing was busy, and lost in transit. */
+/** Share of frames not drawn because decoding or drawing was busy, and share lost in transit. */
 const MANY_UNDRAWN = 0.6;
 const MANY_LOST = 0.2;
 const FEW = 0.05;
-/** Time without trouble before trying the next better quality; doubles with every failed try. */
+/** Time without trouble before trying the next better quality. It doubles with each failed try. */
 const RETRY_AFTER = 15_000;
 const MAX_RETRY_AFTER = 240_000;
 

@@ -1,7 +1,6 @@
 /**
- * Computes the ray of every pixel of a lens, bit by bit like Intrinsics.Unproject in
- * internal/camera: the same operations in IEEE 754 binary64. JavaScript never fuses multiply and
- * add.
+ * Computes the ray of every pixel of a lens. Results are bit-identical to Intrinsics.Unproject in
+ * internal/camera, with the same IEEE 754 binary64 operations; JavaScript never fuses multiply and add.
  */
 
 /** A lens at one image size: Brown–Conrady with six radial and two tangential coefficients. */
@@ -22,9 +21,7 @@ const PASSES = 20;
 const STOP = 1e-22;
 const ACCEPTED = 1e-6;
 
-/**
- * X and Y of every pixel's ray at z = 1, interleaved, row-major; NaN and 0 for pixels without one.
- */
+/** X and Y of every pixel's ray at z = 1, interleaved, row-major. Pixels without a ray have NaN and 0. */
 export function rayTable(lens: Intrinsics): Float32Array<ArrayBuffer> {
   const { width, height, fx, fy, cx, cy } = lens;
   const [k1, k2, k3, k4, k5, k6] = lens.k as [number, number, number, number, number, number];

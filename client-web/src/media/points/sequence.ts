@@ -1,4 +1,4 @@
-/** A larger jump of the sequence number means that the publisher restarted. */
+/** A larger jump in the sequence number means that the publisher restarted. */
 const JUMP = 1024;
 
 /** Counts one camera's lost and late frames by sequence number. */
@@ -10,14 +10,14 @@ export class Sequence {
   /** Gaps caused by frames that the relay was asked not to send. */
   declined = 0;
 
-  /** Accepts any number for the next frame. */
+  /** Forgets the last number, so the next frame may have any. */
   restart(): void {
     this.#highest = undefined;
   }
 
   /**
-   * Adds a frame's number, a u32 that wraps. loops: a lower number starts a new round and is not
-   * late. declined: number of preceding frames that the relay may have left out.
+   * Adds a frame's number, a u32 that wraps. If `loops` is true, a lower number starts a new round
+   * and is not late. `declined` is the number of preceding frames that the relay may have omitted.
    */
   add(n: number, loops = false, declined = 0): void {
     this.received++;

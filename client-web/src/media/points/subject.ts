@@ -10,11 +10,11 @@ const sorted = new Float32Array(SAMPLES);
 
 export interface Subject {
   /**
-   * The mean of the nearer half of a frame's points in camera coordinates, mm: cameras point at the
-   * subject, and the room lies behind it.
+   * The mean of the nearer half of a frame's points, in camera coordinates (mm), since cameras point
+   * at the subject and the room lies behind it.
    */
   readonly middle: readonly [number, number, number];
-  /** Studio height (y) of the floor, mm: only a few outliers lie below. */
+  /** Height (y) of the floor in studio coordinates, mm. Only a few outliers lie below it. */
   readonly floor: number;
   /** The camera's pose for which `floor` was computed. */
   readonly pose: Transform;

@@ -4,7 +4,7 @@ import { array, CatalogError, integer, number, numbers, object, parse } from "..
 import { formOf, isLayout, layouts, type Layout } from "./layout.ts";
 import type { Intrinsics } from "./rays.ts";
 
-/** A rigid transform p' = R·p + T: r is row-major, t in millimetres. */
+/** A rigid transform p' = R·p + T. r is row-major; t is in millimetres. */
 export interface Transform {
   readonly r: readonly number[];
   readonly t: readonly number[];
@@ -48,7 +48,7 @@ const PACKAGING = "hcpf";
 const MAX_POINTS = 4096 * 3072;
 const MAX_SIDE = 65535;
 const MAX_GRID = 4096;
-/** For clouds without a single lens: determines the size of drawn points. */
+/** Determines the size of drawn points for clouds that have no single lens. */
 const NOMINAL: Intrinsics = { width: 1, height: 1, fx: 500, fy: 500, cx: 0, cy: 0, k: [0, 0, 0, 0, 0, 0], p: [0, 0] };
 const IDENTITY: Transform = { r: [1, 0, 0, 0, 1, 0, 0, 0, 1], t: [0, 0, 0] };
 /** Maximum number of cameras. */
@@ -159,7 +159,7 @@ function transform(v: unknown, path: string): Transform {
   return { r, t };
 }
 
-/** True if two tracks differ in their pose at most. */
+/** True if two tracks differ at most in their pose. */
 export function sameTrack(a: CameraTrack, b: CameraTrack): boolean {
   return JSON.stringify({ ...a, pose: undefined }) === JSON.stringify({ ...b, pose: undefined });
 }
@@ -168,7 +168,7 @@ export function samePose(a: Transform, b: Transform): boolean {
   return JSON.stringify([a.r, a.t]) === JSON.stringify([b.r, b.t]);
 }
 
-/** A record of the pose track: a camera was moved. */
+/** A record of the pose track, sent when a camera was moved. */
 export interface PoseEvent {
   readonly camera: number;
   readonly pose: Transform;

@@ -1,6 +1,6 @@
 /**
- * Zstandard decoder (RFC 8878): the wasm binary of zstddec (kernel/zstd.mjs). Accepts exactly one
- * frame.
+ * Zstandard decoder (RFC 8878), based on the wasm binary of zstddec (kernel/zstd.mjs). Accepts
+ * exactly one frame.
  */
 import { FrameError } from "./header.ts";
 
@@ -8,7 +8,7 @@ const bad = (detail: string): never => {
   throw new FrameError("zstd", detail);
 };
 
-/** Length of the zstd frame at the start of b, bytes (§3.1.1), from its block headers. */
+/** Length in bytes of the zstd frame at the start of b (§3.1.1), from its block headers. */
 export function frameLength(b: Uint8Array): number {
   if (b.length < 6 || b[0] !== 0x28 || b[1] !== 0xb5 || b[2] !== 0x2f || b[3] !== 0xfd) bad("no zstd frame");
   const descriptor = b[4]!;

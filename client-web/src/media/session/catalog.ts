@@ -1,6 +1,6 @@
 /**
  * A session's catalog: the MSF document (draft-ietf-moq-msf) that lists its tracks, as written by
- * internal/catalog. Unknown fields are ignored (MSF §5), known ones checked. Both implementations
+ * internal/catalog. Unknown fields are ignored (MSF §5); known ones are checked. Both implementations
  * share internal/catalog/testdata/vectors.json.
  */
 import { array, CatalogError, flag, integer, number, object, parse, parseObject, text, type Json } from "./json.ts";
@@ -20,7 +20,7 @@ export interface Track {
   readonly isLive: boolean;
   readonly initRef: string;
   readonly codec: string;
-  /** Pixels; 0 = unknown, here and in the fields below. */
+  /** In pixels. Here and in the fields below, 0 means unknown. */
   readonly width: number;
   readonly height: number;
   readonly framerate: number;
@@ -31,13 +31,13 @@ export interface Track {
   /** Duration of a recorded track, ms; 0 = live or unknown. */
   readonly duration: number;
   readonly timeline: Timeline | undefined;
-  /** All fields, including those specific to the packaging. */
+  /** All fields, including fields specific to the packaging. */
   readonly fields: Json;
 }
 
 /**
- * Maps groups to media time (MSF §7.4.1), ms: `group` is at `media`; every `groupStep` groups add
- * `mediaStep`.
+ * Maps groups to media time in ms (MSF §7.4.1). Group `group` is at `media`; every `groupStep` groups
+ * add `mediaStep`.
  */
 export interface Timeline {
   readonly media: number;
@@ -74,7 +74,7 @@ const MAX_OPERATIONS = 4096;
 const MAX_NAME = 4096;
 const EVENTS = "eventtimeline";
 
-/** Decompresses a payload according to its MSF_COMPRESSION property: 0 = none, 1 = gzip. */
+/** Decompresses a payload according to its MSF_COMPRESSION property (0 = none, 1 = gzip). */
 export async function decompress(payload: Uint8Array<ArrayBuffer>, compression: number): Promise<Uint8Array> {
   if (compression === 0) return payload;
   if (compression !== 1) throw new CatalogError("$", `MSF_COMPRESSION ${compression} is not supported`);
@@ -107,7 +107,7 @@ export function parseCatalog(payload: Uint8Array): Catalog {
 function applyDelta(doc: Json, delta: Json): Json {
   const operations = array(delta["deltaUpdate"] ?? [], "$.deltaUpdate", MAX_OPERATIONS);
   if (operations.length === 0) throw new CatalogError("$.deltaUpdate", "missing or empty");
-  if (typeof delta["generatedAt"] !== "number") throw new CatalogError("$.generatedAt", "missing, or not a number");
+  if (typeof delta["generatedAt"] !== "number") throw new CatalogError("$.generatedAt", "missing or not a number");
   for (const field of ["version", "tracks"]) {
     if (delta[field] !== undefined) throw new CatalogError(`$.${field}`, "not allowed in a delta update");
   }
@@ -124,7 +124,7 @@ function applyDelta(doc: Json, delta: Json): Json {
   return { ...doc, ...ended, generatedAt: delta["generatedAt"], tracks };
 }
 
-/** MSF's text puts an update's target in parentName, its example in name. Accept both. */
+/** MSF's text puts an update's target in parentName, but its example uses name. Accept both. */
 function applyTo(tracks: unknown[], op: unknown, track: Json, path: string): unknown[] {
   const { parentName, parentNamespace, ...rest } = track;
   if (op === "add") return [...tracks, track];
@@ -152,16 +152,13 @@ function applyTo(tracks: unknown[], op: unknown, track: Json, path: string): unk
   }
 }
 
-/**
- * A group this far below the newest comes from a restarted publisher; a smaller gap means it is
- * late.
- */
+/** A group this far below the newest comes from a restarted publisher; with a smaller gap it is late. */
 const RESTART_GAP = 1000n;
 /** Maximum number of delta updates held back until earlier ones arrive. */
 const MAX_WAITING = 64;
 
 /**
- * Assembles a catalog from its track: object 0 of a group is independent, the following ones are
+ * Assembles a catalog from its track. Object 0 of a group is independent; the following objects are
  * delta updates.
  */
 export class CatalogReader {
@@ -196,7 +193,7 @@ export class CatalogReader {
 function readCatalog(doc: Json): Catalog {
   if (doc["deltaUpdate"] !== undefined) throw new CatalogError("$", "a delta update, not an independent catalog");
   if (doc["version"] !== "draft-01" && doc["version"] !== "1")
-    throw new CatalogError("$.version", "missing, or not supported");
+    throw new CatalogError("$.version", "missing or not supported");
   const inits = new Map<string, InitData>();
   for (const [i, v] of array(doc["initDataList"] ?? [], "$.initDataList", MAX_INITS).entries()) {
     const path = `$.initDataList[${i}]`;

@@ -1,5 +1,5 @@
 /**
- * Estimates the relay's clock, which is the session's. Applies a one-way minimum filter to the time
+ * Estimates the relay's clock, which is the session's clock. Applies a one-way minimum filter to the time
  * stamps that the relay sends ten times a second on .relay/clock, like internal/clock. Times are in
  * milliseconds.
  */
@@ -9,9 +9,9 @@ export const CLOCK_TRACK = { namespace: [".relay"], name: "clock" } as const;
 const STAMP_SIZE = 16;
 const WINDOW = 10_000;
 const MAX_SAMPLES = 1024;
-/** Maximum drift between two clocks: a poor quartz drifts by 50 ppm. */
+/** Maximum drift between two clocks. A poor quartz drifts by 50 ppm. */
 const MAX_DRIFT = 50e-6;
-/** A stamp further off than this plus the known queueing delay suggests that a clock was set. */
+/** A stamp that is off by more than this plus the known queueing delay suggests that a clock was set. */
 const STEP_MARGIN = 20;
 /**
  * Consecutive stamps needed to accept a step. The network cannot make a stamp early, but a busy
@@ -84,9 +84,7 @@ export class ClockEstimator {
     return this.#best ? this.#best.offset + this.minRtt / 2 : 0;
   }
 
-  /**
-   * Bound of the offset's error at a local time: half the minimum round trip, plus the drift since.
-   */
+  /** Bound on the offset's error at a local time: half the minimum round trip, plus the drift since the best stamp. */
   error(at: number): number {
     return this.#best ? this.minRtt / 2 + MAX_DRIFT * Math.abs(at - this.#best.at) : Infinity;
   }

@@ -1,9 +1,9 @@
-/** Recognizes what other programs publish, to tell the user. */
+/** Recognizes catalogs that other programs publish, to inform the user. */
 import type { Session, TrackName } from "../../moqt/index.ts";
 import { MAX_CATALOG } from "./catalog.ts";
 import { DOCUMENT_PRIORITY } from "./subscribe.ts";
 
-/** Catalog tracks of other programs: moq-pub's and hang's. */
+/** Catalog tracks of other programs (moq-pub and hang). */
 const TRACKS = [".catalog", "catalog.json"] as const;
 /** Timeout for a catalog, ms. */
 const WAIT = 2000;
@@ -11,7 +11,7 @@ const WAIT = 2000;
 const MAX_LISTED = 4;
 const MAX_VALUE = 40;
 
-/** Looks for the catalog of another program, and describes it; undefined if there is none. */
+/** Looks for another program's catalog and returns its description; undefined if there is none. */
 export async function findForeign(s: Session, track: (name: string) => TrackName): Promise<string | undefined> {
   for (const name of TRACKS) {
     let received: (payload: Uint8Array | undefined) => void = () => {};
@@ -34,7 +34,7 @@ export async function findForeign(s: Session, track: (name: string) => TrackName
   return undefined;
 }
 
-/** A sentence about a catalog, with its tracks. */
+/** Returns a sentence about a catalog that lists its tracks. */
 export const describe = (catalog: string, tracks: string): string =>
   `It has the catalog “${catalog}” of another program${tracks && `, with ${tracks}`}. ` +
   "This viewer shows the point clouds and 360° video of Holocast.";

@@ -3,11 +3,11 @@ import type { Session, TrackName, TrackSink } from "../../moqt/index.ts";
 import type { Catalog, Timeline } from "./catalog.ts";
 import type { Part } from "./playback.ts";
 
-/** The session as a medium sees it. */
+/** The part of a session that a medium uses. */
 export interface Host {
   /** The open session; undefined while disconnected. */
   readonly session: Session | undefined;
-  /** True if live tracks should be received: the page is visible and not playing the recording. */
+  /** True if live tracks should be received because the page is visible and not playing the recording. */
   readonly live: boolean;
   /** True for a replay, which may loop. */
   readonly loops: boolean;
@@ -15,15 +15,15 @@ export interface Host {
   readonly rtt: number;
   /** The relay's clock minus the local one, ms; 0 if unknown. */
   readonly offset: number;
-  /** Full name of one of the session's tracks. */
+  /** Returns the full name of one of the session's tracks. */
   track(name: string): TrackName;
   /** Reports received payload. */
   received(bytes: number): void;
-  /** Reports a displayed frame; delay in ms. */
+  /** Reports a displayed frame and its delay in ms. */
   shown(camera: number, sequence: number, delay: number): void;
   /** Reports that the set of received tracks changed. */
   changed(): void;
-  /** Reports that a medium was found to be playable, or not. */
+  /** Reports whether a medium is playable. */
   settle(): void;
 }
 
@@ -58,7 +58,7 @@ export interface RecordingSource {
 export interface Medium {
   /** True if the catalog lists tracks of this medium. */
   readonly present: boolean;
-  /** Reason that this browser cannot play this medium's tracks, as a sentence; undefined if it can. */
+  /** A sentence that says why this browser cannot play this medium's tracks; undefined if it can. */
   readonly unplayable?: string | undefined;
   /** Capture time of the current frame, UNIX ms on the relay's clock; 0 = unknown. */
   readonly captured: number;
@@ -71,18 +71,15 @@ export interface Medium {
   follow(): void;
   /** Cancels all subscriptions until `follow` is called. */
   leave(): void;
-  /** The session or its catalog ended: discards the catalog. */
+  /** Discards the catalog, because it or the session ended. */
   clear(): void;
-  /** After a seek: the following frames are not contiguous with the previous ones. */
+  /** Called after a seek: the following frames are not contiguous with the previous ones. */
   jump(): void;
   /** The recorded counterparts of the received tracks, by track name. */
   recordedTracks(recording: Catalog): ReadonlyMap<string, RecordedTrack>;
   /** The part of a recording that this medium fetches itself; undefined if it has none. */
   part?(recording: Catalog, source: RecordingSource): Part | undefined;
-  /**
-   * True if nothing has arrived for long enough to call the publisher silent; `now` is local time,
-   * ms.
-   */
+  /** True if nothing has arrived for so long that the publisher counts as silent. `now` is local time in ms. */
   silent(now: number): boolean;
   /** Called every 250 ms. */
   tick(now: number): void;

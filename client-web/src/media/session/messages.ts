@@ -8,11 +8,11 @@ export type Phase =
   | "certificate"
   | "refused"
   | "lost" // the connection broke; reconnecting
-  | "listing" // no session in the link: the list is shown
+  | "listing" // no session in the link; the list is shown
   | "waiting" // connected, but nothing is published yet
   | "unplayable" // published, but this browser cannot play it
   | "foreign" // published, but by a program whose media the viewer does not know
-  | "graphics" // the browser took the graphics processor from the page
+  | "graphics" // the browser has taken the GPU away from the page
   | "live"
   | "silent" // published, but no media arrive
   | "ended";
@@ -23,14 +23,14 @@ export interface WatchOptions {
   readonly relay: string;
   /** undefined: list the relay's sessions. */
   readonly session: string | undefined;
-  /** SHA-256 of the relay's certificate in hex; no other certificate is trusted then. */
+  /** SHA-256 of the relay's certificate in hex. If set, no other certificate is trusted. */
   readonly certificate: string | undefined;
   /** Token that authorizes the viewer. */
   readonly token: string | undefined;
   readonly receipts: boolean;
   /** Quality name, or "auto". */
   readonly quality: string;
-  /** Maximum rate of video tiles, bits per second; Infinity = limited by the network only. */
+  /** Maximum rate of video tiles in bits per second. If Infinity, only the network limits it. */
   readonly rate: number;
 }
 
@@ -48,7 +48,7 @@ export interface Traffic {
   readonly type: "traffic";
   /** Bytes of media received since the start. */
   readonly bytes: number;
-  /** Streams that ended inside an object, refused objects, datagrams of unknown tracks. */
+  /** Streams that ended inside an object, refused objects and datagrams of unknown tracks. */
   readonly cut: number;
   readonly refused: number;
   readonly malformed: number;
@@ -61,7 +61,7 @@ export interface ClockState {
   readonly type: "clock";
   /** The relay's clock minus the local one, ms. */
   readonly offset: number;
-  /** Bound of the offset's error, ms. */
+  /** Bound on the offset's error, ms. */
   readonly error: number;
 }
 

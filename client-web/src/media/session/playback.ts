@@ -1,6 +1,6 @@
 /**
- * Plays a recording at the viewer's own pace: fetches one second at a time ahead of the position
- * and shows frames when due (docs/spec/replay.md). Media times are in milliseconds.
+ * Plays a recording at the viewer's own pace. Fetches one second at a time ahead of the position and
+ * shows frames when they are due (docs/spec/replay.md). Media times are in milliseconds.
  */
 import type { Timeline } from "./catalog.ts";
 
@@ -10,7 +10,7 @@ const FIRST = 250;
 const WINDOW = 1000;
 /** Media time to fetch ahead of the position. */
 const AHEAD = 1500;
-/** A seek shows the frame at or before its position, which may start this much earlier. */
+/** A seek shows the frame at or before its position. That frame may start this much earlier. */
 const BEFORE = 100;
 const RETRY = 500;
 
@@ -42,7 +42,7 @@ export function mediaAt(t: Timeline, group: bigint): number {
   return t.media + ((Number(group) - t.group) / t.groupStep) * t.mediaStep;
 }
 
-/** Part of a recording that is played as a unit: one track, or several dependent ones. */
+/** Part of a recording that is played as a unit, consisting of one track or several dependent tracks. */
 export interface Part {
   /** True once something was shown after the last seek. */
   readonly primed: boolean;
@@ -52,9 +52,9 @@ export interface Part {
   readonly until: number;
   seek(media: number): void;
   stop(): void;
-  /** Fetches the data after a position unless already fetched. playing: false while paused. */
+  /** Fetches the data after a position unless already fetched. `playing` is false while paused. */
   refill(position: number, playing: boolean): void;
-  /** Shows the frames that are due. moving: playback continues from the position. */
+  /** Shows the frames that are due. `moving` means that playback continues from the position. */
   show(position: number, moving: boolean): void;
 }
 
@@ -126,7 +126,7 @@ class TrackBuffer implements Part {
       (e: unknown) => {
         if (this.#request !== request) return;
         this.#request = undefined;
-        // Keep the received objects; request the rest again unless the recording ends before it.
+        // Keep the received objects, and request the others again unless the recording ends before them.
         finish();
         if (group >= 0n) this.until = mediaAt(this.timeline, group + 1n);
         if ((e as { invalidRange?: boolean } | undefined)?.invalidRange) this.until = this.duration + 1;
@@ -135,7 +135,7 @@ class TrackBuffer implements Part {
     );
   }
 
-  /** Shows the frame that is due; after a seek, the nearest one. */
+  /** Shows the frame that is due or, after a seek, the nearest frame. */
   show(position: number): void {
     let due = 0;
     while (due < this.frames.length && this.frames[due]!.at <= position) due++;

@@ -1,10 +1,8 @@
-/**
- * Receipts, which report displayed frames to the publisher. The layout is defined in internal/qoe.
- */
+/** Receipts, which report displayed frames to the publisher. internal/qoe defines the layout. */
 
 /**
- * Bytes. With the datagram header 200–240, so that a packet's size distinguishes it from an
- * acknowledgement.
+ * Size in bytes. With its header, the datagram has 200 to 240 bytes, so the packet's size
+ * distinguishes it from an acknowledgement.
  */
 export const RECEIPT_SIZE = 200;
 

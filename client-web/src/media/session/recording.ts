@@ -52,7 +52,7 @@ export class Recording {
     while (!session.ended) {
       try {
         const sub = await subscribeCatalog(session.session, this.#track("catalog"), {}, (c) => {
-          // An unreadable catalog is ignored: the recording is then not seekable.
+          // Ignore an unreadable catalog. The recording is then not seekable.
           if (!(c instanceof Error) && !session.ended) this.offer(c);
         });
         await Promise.race([sub.done, session.done]);
@@ -72,7 +72,7 @@ export class Recording {
     this.report();
   }
 
-  /** Duration, ms; 0 without a recording that any medium can play. */
+  /** Duration in ms, or 0 without a recording that any medium can play. */
   get #duration(): number {
     const catalog = this.#catalog;
     if (
@@ -83,7 +83,7 @@ export class Recording {
     return Math.max(0, ...catalog.tracks.map((t) => (t.timeline ? t.duration : 0)));
   }
 
-  /** The media switched tracks: discards prefetched objects. */
+  /** Discards prefetched objects, because the media switched tracks. */
   tracksChanged(): void {
     if (!this.#playback || !this.#catalog) return;
     const before = new Set(this.#recordedTracks.keys());
@@ -104,7 +104,7 @@ export class Recording {
     } else {
       const position = typeof action === "object" ? action.seek : this.#position();
       if (!this.#playback) {
-        // A seek continues playback; only pause stops it.
+        // A seek resumes playback; only pause stops it.
         this.#watch(position);
         if (action !== "pause") this.#playback!.play();
       } else if (action === "play") {

@@ -4,7 +4,7 @@ import { CatalogReader, COMPRESSION_PROPERTY, decompress, MAX_CATALOG, type Cata
 /** Subscriber priority (§7) of catalogs and other metadata, ahead of the media. */
 export const DOCUMENT_PRIORITY = 16;
 
-/** Follows a catalog: reports each new version, and errors in unreadable ones. */
+/** Follows a catalog and reports each new version, and the error if one is unreadable. */
 export async function subscribeCatalog(
   session: Session,
   track: TrackName,

@@ -1,6 +1,6 @@
 /**
- * A viewer's side of a session: connection, clock, catalog and recording. Each medium receives its
- * own tracks.
+ * A viewer's side of a session, with connection, clock, catalog and recording. Each medium receives
+ * its own tracks.
  */
 import {
   ConnectError, DoneCode, DoneError, keep, RequestCode, RequestError, SessionCode, SessionError,
@@ -18,12 +18,12 @@ import { subscribeCatalog } from "./subscribe.ts";
 const ROOT = "holocast";
 /** Property type that marks the tracks of a replay (docs/spec/replay.md). */
 const REPLAYED_PROPERTY = 0x68637270;
-/** Rendezvous timeout: maximum wait of the relay for a publisher, ms. */
+/** Rendezvous timeout: how long the relay waits for a publisher, ms. */
 export const RENDEZVOUS = 10_000;
 const REPORT_INTERVAL = 250;
 /** Time without a catalog, ms, after which the page reports that nothing is published. */
 const CATALOG_WAIT = 1500;
-/** Subscriber priority (§7): clock stamps come first. */
+/** Subscriber priority (§7) with which clock stamps come first. */
 const CLOCK_PRIORITY = 0;
 
 export class Viewer implements Host {
@@ -38,7 +38,7 @@ export class Viewer implements Host {
   #phase: Phase | undefined;
   #detail = "";
   #hadCatalog = false;
-  /** Names of the catalog's tracks, for the case that no medium plays them. */
+  /** Names of the catalog's tracks, to report if no medium plays them. */
   #others = "";
   #seen = true;
   #bytes = 0;
@@ -81,7 +81,7 @@ export class Viewer implements Host {
     this.#recording.control(action);
   }
 
-  /** A hidden page receives nothing; when shown again it starts with the newest frame. */
+  /** A hidden page receives nothing. When shown again, it starts with the newest frame. */
   setSeen(seen: boolean): void {
     if (seen === this.#seen) return;
     this.#seen = seen;
@@ -122,7 +122,7 @@ export class Viewer implements Host {
   }
 
   /**
-   * A new session opened and replaces the previous one, whose media are received until it closes.
+   * A new session opened and replaces the previous one, whose media are still received until it closes.
    */
   #use(s: Session): void {
     const before = this.session;
@@ -174,7 +174,7 @@ export class Viewer implements Host {
     try {
       await s.subscribe(CLOCK_TRACK, sink, { priority: CLOCK_PRIORITY });
     } catch {
-      // Without the relay's clock, frame delays use the local clock and their error is unknown.
+      // Without the relay's clock, frame delays are measured with the local clock and their error is unknown.
     }
   }
 
@@ -183,7 +183,7 @@ export class Viewer implements Host {
       const receipts = await s.publishDatagrams(this.track(`receipts/web-${crypto.randomUUID().slice(0, 8)}`));
       if (this.#current(s)) this.#receipts = receipts;
     } catch {
-      // Receipts are optional: the relay may refuse them.
+      // Receipts are optional, as the relay may refuse them.
     }
   }
 
@@ -192,7 +192,7 @@ export class Viewer implements Host {
     while (this.#current(s)) {
       let sub: Subscription | undefined;
       const timer = setTimeout(() => {
-        // If the catalog was refused, keep that error message.
+        // If the catalog was refused, keep its error message.
         const said = this.#phase === "refused" || this.#phase === "foreign";
         if (this.#current(s) && !this.#hadCatalog && !said) this.#enter("waiting", "");
       }, CATALOG_WAIT);
@@ -208,7 +208,7 @@ export class Viewer implements Host {
         if (absent && !this.#hadCatalog) await this.#lookFurther(s);
         else if (absent) this.#enter("ended", "");
         else this.#enter("refused", reason(e));
-        // Final: authorization cannot change within a session.
+        // This is final, since authorization cannot change within a session.
         if (e instanceof RequestError && e.code === RequestCode.UNAUTHORIZED) return;
         await new Promise((resolve) => setTimeout(resolve, 1000));
         continue;

@@ -60,14 +60,14 @@ export class Capacity {
     return this.mean * r;
   }
 
-  /** Bytes the network may carry in this many seconds: equally probable values, ascending. */
+  /** Bytes that the network may carry in this many seconds, as equally probable values in ascending order. */
   distribution(seconds: number): number[] {
     const { mean } = this;
     return this.#sorted.map((r) => mean * r * seconds);
   }
 }
 
-/** Minimum size, bytes, and duration, ms, of a packet train to measure. */
+/** Minimum size in bytes and duration in ms of a packet train that is measured. */
 const MIN_TRAIN = 3000;
 const MIN_TRAIN_TIME = 5;
 
@@ -84,7 +84,7 @@ export class Train {
   #from = 0;
   #to = 0;
 
-  /** Adds an object of any track. at: its arrival, ms. begins: it is the first of a tile's GoP. */
+  /** Adds an object of any track that arrived at `at`, ms. `begins` is true for the first object of a tile's GoP. */
   add(at: number, bytes: number, group: bigint, begins: boolean): void {
     this.#bytes += bytes;
     if (!begins || group < this.#group) return;
@@ -97,7 +97,7 @@ export class Train {
     this.#to = this.#bytes;
   }
 
-  /** Rate at which the GoP's first frames arrived, bytes per second; 0 if too few did. */
+  /** Rate at which the GoP's first frames arrived, in bytes per second; 0 if too few arrived. */
   rate(group: bigint): number {
     const bytes = this.#to - this.#from;
     return group !== this.#group || bytes < MIN_TRAIN

@@ -1,4 +1,4 @@
-/** Decoders of the base sphere and the tiles, at most as many as the browser has. */
+/** Decoders of the base sphere and the tiles, at most as many as the browser provides. */
 import { BASE, type Chunk } from "./messages.ts";
 import type { Sphere } from "./track.ts";
 
@@ -6,16 +6,17 @@ import type { Sphere } from "./track.ts";
 const AHEAD = 200;
 /** Maximum number of chunks queued in a decoder. */
 const MAX_QUEUED = 8;
-/** Maximum number of chunks waiting per tile: several GoPs. */
+/** Maximum number of chunks waiting per tile, which is several GoPs. */
 const MAX_WAITING = 600;
-/** A tile without chunks for this long, ms, plus several frames, releases its decoder. */
+/** A tile releases its decoder after this many ms plus this many frames without a chunk. */
 const IDLE = 500;
 const IDLE_FRAMES = 4;
 /**
- * Successive failures before a first picture that mean a lack of decoders; a single one may come from a damaged tile.
+ * Successive failures before a first picture that indicate a lack of decoders. A single failure may come from a damaged
+ * tile.
  */
 const FAILURES = 2;
-/** Time after which another decoder is tried in addition to those known to exist, ms. */
+/** Time in ms after which one more decoder is tried than are known to exist. */
 const RETRY = 30_000;
 
 export interface DecoderPorts {
@@ -30,7 +31,7 @@ export interface DecoderPorts {
 export class Decoders {
   sphere: Sphere | undefined;
   readonly #tiles = new Map<number, Tile>();
-  /** Number of decoders that the browser has, as far as known. */
+  /** Number of decoders that the browser is known to provide. */
   #most = Infinity;
   #retry = Infinity;
   #failures = 0;
@@ -43,7 +44,7 @@ export class Decoders {
     t.add(c);
   }
 
-  /** Decodes the chunks due soon. now: the timestamp currently due, ms; moving: false while paused. */
+  /** Decodes the chunks due soon. `now` is the timestamp currently due, in ms; `moving` is false while paused. */
   feed(now: number, moving: boolean): void {
     if (this.ports.now() >= this.#retry) this.#limit(this.#most + 1);
     const idle = now - IDLE - (1000 * IDLE_FRAMES) / (this.sphere?.framerate ?? 30);
@@ -69,7 +70,7 @@ export class Decoders {
     return [...this.#tiles.values()].filter((t) => t.open).length;
   }
 
-  /** Makes room for a tile's decoder, closing one without data since `timestamp`, ms. False if all are in use. */
+  /** Makes room for a decoder by closing one without data since `timestamp`, ms. Returns false if all are in use. */
   admit(tile: number, timestamp: number): boolean {
     if (this.open < this.#most) return true;
     const others = [...this.#tiles.values()]
@@ -79,7 +80,7 @@ export class Decoders {
     return this.open < this.#most;
   }
 
-  /** A new decoder returned its first picture, or failed before. Failures of the base sphere do not count. */
+  /** A new decoder returned its first picture, or failed before that. Failures of the base sphere do not count. */
   tried(tile: number, works: boolean): void {
     this.#failures = works ? 0 : this.#failures + Number(tile !== BASE);
     if (this.#failures >= FAILURES && this.open > 0) this.#limit(this.open);
@@ -126,7 +127,7 @@ class Tile {
     if (this.#waiting.length > MAX_WAITING) this.#waiting.shift();
   }
 
-  /** Decodes the chunks due soon; now: the timestamp currently due, ms. */
+  /** Decodes the chunks due soon. `now` is the timestamp currently due, in ms. */
   feed(now: number): void {
     this.#skip(now);
     while (this.#waiting.length > 0 && (this.#decoder?.decodeQueueSize ?? 0) < MAX_QUEUED) {
@@ -158,7 +159,7 @@ class Tile {
     if (from > 0) this.#waiting.splice(0, from);
   }
 
-  /** Configures the decoder for a group; false if none is available, or the track has gone. */
+  /** Configures the decoder for a group. Returns false if no decoder is available or the track no longer exists. */
   #begin(c: Chunk): boolean {
     const { sphere } = this.decoders;
     const coding = this.tile === BASE ? sphere?.video : sphere?.tiles[this.tile]?.find((t) => t.quality === c.quality);

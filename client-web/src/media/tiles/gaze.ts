@@ -1,7 +1,7 @@
 /** Predicts where a viewer will look, like internal/tile360 (gaze.go, crowd.go, model_data.go). */
 import { dot, FORWARD, moved, offset, unit, type PossibleGaze, type Vec } from "./sphere.ts";
 
-/** A gaze direction. t: media time, seconds. */
+/** A gaze direction at media time t, in seconds. */
 export interface Sample {
   readonly t: number;
   readonly gaze: Vec;
@@ -14,8 +14,8 @@ const RING_LOOKS = 8;
 const horizons = [0, 0.25, 0.5, 1, 1.5, 2, 3] as const;
 const speeds = [0.1, 0.4] as const;
 /**
- * Weights of the regression's offset and the crowd's, horizontal and vertical: with a crowd, and
- * without.
+ * Weights by horizon. With a crowd: of the regression's offset, horizontal and vertical, and of the
+ * crowd's offset, horizontal and vertical. Without a crowd: of the regression's offset.
  */
 const blends = [
   [0, 0, 0, 0, 0, 0],
@@ -27,8 +27,8 @@ const blends = [
   [0.168, 0, 0.217, 0.085, 0.157, -0.003],
 ] as const;
 /**
- * Prediction errors without and with a crowd, by speed class and horizon: horizontal, vertical, the
- * crowd's share.
+ * Prediction errors without and with a crowd, by speed class and horizon. Each entry holds the
+ * horizontal and vertical errors and the crowd's share.
  */
 const spreads = [
   [
@@ -114,8 +114,8 @@ export class Crowd {
   ) {}
 
   /**
-   * The viewers' directions at media time `t`, each weighted by how near it was to the viewer's own
-   * gaze at `now`.
+   * The recorded directions at media time `t`, each weighted by how near that viewer's gaze was to this
+   * viewer's gaze at `now`.
    */
   #weighted(now: Sample, t: number): { readonly v: Vec; readonly w: number }[] {
     const found = [];
@@ -145,7 +145,7 @@ export class Gaze {
 
   constructor(readonly crowd?: Crowd) {}
 
-  /** Adds a gaze sample. A time that goes back, as after a seek, restarts the history. */
+  /** Adds a gaze sample. If the time has gone back, as after a seek, the history restarts. */
   add(t: number, gaze: Vec): void {
     const s = { t, gaze: unit(gaze) };
     const last = this.#samples.at(-1);
@@ -161,7 +161,7 @@ export class Gaze {
     return this.#samples.at(-1) ?? { t: 0, gaze: FORWARD };
   }
 
-  /** Angular velocity by regression over the history, radians per second: right, up. */
+  /** Angular velocity to the right and up, in radians per second, by regression over the history. */
   velocity(): [right: number, up: number] {
     const { last } = this;
     const n = this.#samples.length;
@@ -191,9 +191,7 @@ export class Gaze {
     return moved(this.last.gaze, ...this.#offset(ahead));
   }
 
-  /**
-   * Blends regression and crowd with the weights that minimised errors in recorded head movements.
-   */
+  /** Blends regression and crowd with the weights that minimise errors in recorded head movements. */
   predict(ahead: number): Vec {
     const [right, up] = this.#offset(ahead);
     const { last } = this;

@@ -1,4 +1,4 @@
-/** A session's 360° video: chooses tiles and qualities, and subscribes to them. */
+/** A session's 360° video. Chooses tiles and qualities, and subscribes to them. */
 import type { ObjectHeader, ReceivedObject, Session, Subscription, TrackSink } from "../../moqt/index.ts";
 import { MAX_CATALOG, type Catalog } from "../session/catalog.ts";
 import { localTime } from "../session/clock.ts";
@@ -15,7 +15,7 @@ import { parseRates, readSphere, type Coding, type Rates, type Sphere, type Tile
 /** Frame properties (draft-ietf-moq-loc-03): capture time in UNIX µs, and avcC. */
 const TIMESTAMP = 0x0a;
 const VIDEO_CONFIG = 0x0d;
-/** Rendezvous timeout: maximum wait of the relay for a publisher, ms. */
+/** Rendezvous timeout: how long the relay waits for a publisher, ms. */
 const RENDEZVOUS = 10_000;
 const RETRY = 500;
 const SILENCE = 3000;
@@ -26,7 +26,7 @@ const TILE_PRIORITY = 130;
 const LAST_PRIORITY = 250;
 /** Smallest priority change worth a REQUEST_UPDATE. */
 const NEAR = 24;
-/** Tiles are chosen this long, plus a round trip, before their GoP starts; ms. */
+/** Tiles are chosen this many ms plus a round trip before their GoP starts. */
 const AHEAD = 80;
 /** Sampling points along each edge of the viewport. */
 const SAMPLES = 12;
@@ -34,15 +34,15 @@ const SAMPLES = 12;
 const IN_VIEW = 0.03;
 /** Assumed capacity before any measurement, bytes per second. */
 const FIRST_RATE = 250_000;
-/** A GoP whose last object is this late, ms, saturated the path. */
+/** A GoP saturated the path if its last object is more than this many ms late. */
 const LATE = 150;
 /** Growth of an unmeasured rate while all data arrive in time. */
 const GROWTH = 1.5;
-/** A replay has looped if its timestamps go back by this much, ms. */
+/** A replay has looped if its timestamps go back by this many ms. */
 const LOOP_GAP = 500;
 /** Smallest change of the playout time worth a message, ms. */
 const STEADY = 5;
-/** Transfers below this size, bytes, are too short to measure the network. */
+/** Minimum size in bytes of a transfer from which the network is measured. */
 const MIN_MEASURED = 3000;
 
 /** Subscription state of a tile. */
@@ -81,8 +81,8 @@ export class Tiles implements Medium {
   #codec: string | undefined;
   #playable = false;
   /**
-   * Limits of the tiles shown at the same time: by the GPU, 0 until the page reports it, and by the
-   * browser's decoders.
+   * Maximum number of tiles shown at the same time: the GPU's limit, 0 until the page reports it, and
+   * the decoders' limit.
    */
   #fit = 0;
   #decoders = Infinity;
@@ -90,23 +90,23 @@ export class Tiles implements Medium {
   readonly #following = new Map<number, Following>();
   /** Subscriptions that end with the current group. */
   #leaving: Following[] = [];
-  /** Newest group of the base sphere: its ID and first timestamp, ms. */
+  /** ID and first timestamp, in ms, of the base sphere's newest group. */
   #newest: { readonly group: bigint; readonly start: number } | undefined;
   #deciding: ReturnType<typeof setTimeout> | undefined;
-  /** Minimum of local time minus timestamp, ms; the clock of a replay. */
+  /** Minimum of local time minus timestamp, ms, which defines the clock of a replay. */
   #quickest = Infinity;
   #due: Due | undefined;
   #stamp = 0;
   #arrived = 0;
-  /** Tile bytes received of the current GoP, and the delay of its last object, ms. */
+  /** Tile bytes received for the current GoP, and the delay of its last object in ms. */
   #came = 0;
   #late = 0;
   #train = new Train();
   readonly #counts = { messages: 0, complete: 0, cut: 0 };
 
   /**
-   * open: starts the decode worker and returns a port to it. maxRate: maximum rate of tiles, bytes per
-   * second.
+   * `open` starts the decode worker and returns a port to it. `maxRate` limits the rate of tiles, in
+   * bytes per second.
    */
   constructor(
     private readonly host: Host,
@@ -152,8 +152,7 @@ export class Tiles implements Medium {
         if (read) void this.#check(read.video, catalog);
       }
       const sphere = this.unplayable === undefined ? read : undefined;
-      // The catalog lists the currently encoded tracks: qualities may come and go on the same
-      // sphere.
+      // The catalog lists the tracks encoded now, so qualities may come and go on the same sphere.
       const shape = sphere && JSON.stringify({ ...sphere, tiles: sphere.tiles.length });
       const same = shape === this.#shape;
       this.#shape = shape;
@@ -178,7 +177,7 @@ export class Tiles implements Medium {
     };
   }
 
-  /** Checks whether the browser can decode the video. Nothing is fetched before that is known. */
+  /** Checks whether the browser can decode the video. Nothing is fetched until that is known. */
   async #check(video: Coding, catalog: Catalog): Promise<void> {
     const why = await whyUnplayable(video);
     if (this.#codec !== video.codec) return; // the catalog changed
@@ -200,7 +199,7 @@ export class Tiles implements Medium {
     return Math.min(this.#fit, this.#decoders);
   }
 
-  /** The first tiles of a plan, as many as can be decoded and shown. */
+  /** Returns the first tiles of a plan, as many as can be decoded and shown. */
   #best(plan: readonly Request[]): Map<number, { readonly quality: number; readonly priority: number }> {
     const best = new Map<number, { readonly quality: number; readonly priority: number }>();
     for (const [rank, { tile, quality }] of plan.entries()) {
@@ -242,7 +241,7 @@ export class Tiles implements Medium {
     }
     this.#video = this.#sound = this.#ratesTrack = this.#playback = undefined;
     for (const f of [...this.#following.values(), ...this.#leaving]) {
-      f.ended = true; // also if its SUBSCRIBE is unanswered
+      f.ended = true; // even if its SUBSCRIBE is unanswered
       f.subscription?.cancel();
     }
     this.#following.clear();
@@ -252,7 +251,7 @@ export class Tiles implements Medium {
     this.jump();
   }
 
-  /** The page keeps showing the last picture: the publisher may return. */
+  /** The page keeps showing the last picture, as the publisher may return. */
   clear(): void {
     this.leave();
     this.#sphere = this.#planner = this.#rates = undefined;
@@ -264,7 +263,7 @@ export class Tiles implements Medium {
     this.#stamp = 0;
   }
 
-  /** Returns no tracks: the set of tracks changes with every GoP. */
+  /** Returns no tracks, since the set of tracks changes with every GoP. */
   recordedTracks(): ReadonlyMap<string, RecordedTrack> {
     return new Map();
   }
@@ -317,7 +316,7 @@ export class Tiles implements Medium {
     return [...plan].map(([tile, { quality }]) => ({ tile, quality }));
   }
 
-  /** Chooses tiles in view that are missing; while paused, any that could be better. */
+  /** Chooses missing tiles in view; while paused, also tiles that could have a better quality. */
   #turn(
     sphere: Sphere,
     start: number,
@@ -339,8 +338,8 @@ export class Tiles implements Medium {
   }
 
   /**
-   * Tiles in view without `has`, the largest first; each fills more than the share `least`. Drops tiles out of view if
-   * the total exceeds the number of decoders or slots.
+   * Returns the tiles in view without `has`, largest first. Each fills more than the share `least` of the view.
+   * Drops tiles out of view if the total exceeds the number of decoders or slots.
    */
   #missing(
     planner: Planner,
@@ -470,7 +469,7 @@ export class Tiles implements Medium {
 
   /**
    * Receives a track's frames. Drops duplicates of a tile that is both fetched and subscribed to.
-   * joined: the group in progress.
+   * `joined` is the group in progress.
    */
   #sink(
     tile: number,
@@ -519,7 +518,7 @@ export class Tiles implements Medium {
     );
   }
 
-  /** Updates the playout time from a frame with a timestamp, ms. */
+  /** Updates the playout time from a frame with timestamp `timestamp`, ms. */
   #timed(tile: number, timestamp: number, now: number): void {
     if (tile === BASE && this.host.loops) {
       if (timestamp < this.#stamp - LOOP_GAP) {
@@ -528,9 +527,9 @@ export class Tiles implements Medium {
       }
       this.#stamp = timestamp;
     }
-    // In a looping replay, late tiles may still belong to the previous round.
+    // In a looping replay, late tiles may belong to the previous round.
     if (tile === BASE || !this.host.loops) this.#quickest = Math.min(this.#quickest, now - timestamp);
-    // Frames of a replay were captured in the past: the fastest arrival defines its clock.
+    // Frames of a replay were captured in the past, so the fastest arrival defines its clock.
     this.#set((this.host.loops ? this.#quickest : -this.host.offset) + this.#sphere!.latency, undefined);
   }
 
@@ -544,8 +543,8 @@ export class Tiles implements Medium {
   }
 
   /**
-   * A group of the base sphere starts: measures the previous GoP and schedules the choice for the
-   * next.
+   * Called when a group of the base sphere starts. Measures the previous GoP and schedules the choice
+   * for the next.
    */
   #begins(group: bigint, start: number): void {
     if (this.#newest && group <= this.#newest.group && group + 1000n > this.#newest.group) return;
@@ -565,7 +564,7 @@ export class Tiles implements Medium {
     );
   }
 
-  /** Measures the network with a GoP. */
+  /** Measures the network by the arrival of a GoP. */
   #measure(planner: Planner, group: bigint, gop: number): void {
     const came = (1000 * this.#came) / gop;
     const carried = this.#train.rate(group);
@@ -604,7 +603,7 @@ export class Tiles implements Medium {
     for (const [tile, w] of wanted) this.#begin(tile, w.quality, w.priority, group);
   }
 
-  /** Requests tiles immediately after a turn of the view. */
+  /** Requests missing tiles immediately after the view turned. */
   #urgent(): void {
     const planner = this.#planner;
     const sphere = this.#sphere;
@@ -628,7 +627,7 @@ export class Tiles implements Medium {
     }
   }
 
-  /** Updates the planner's viewport from the page's. */
+  /** Sets the planner's viewport to the page's. */
   #updateView(planner: Planner): void {
     const { width, height } = this.#view;
     if (Math.abs(planner.view.width - width) + Math.abs(planner.view.height - height) > 0.02) {
@@ -637,7 +636,7 @@ export class Tiles implements Medium {
     planner.latency = this.host.rtt / 1000 + 0.1;
   }
 
-  /** Subscribes to a tile from a group on. atOnce: also fetch the group's objects already published. */
+  /** Subscribes to a tile from a group on. With `atOnce`, also fetches the group's objects already published. */
   #begin(tile: number, quality: number, priority: number, from: bigint, atOnce = false): void {
     const session = this.#session;
     const sphere = this.#sphere!;
@@ -667,7 +666,7 @@ export class Tiles implements Medium {
     if (this.#following.get(tile) === f) this.#following.delete(tile);
   }
 
-  /** Ends a tile's subscription with group `last`. */
+  /** Ends a tile's subscription after group `last`. */
   #end(tile: number, f: Following, last: bigint): void {
     this.#following.delete(tile);
     this.#counts.messages++;
@@ -681,7 +680,7 @@ export class Tiles implements Medium {
   }
 }
 
-/** Reason that the browser cannot decode a video, as a sentence; undefined if it can. */
+/** A sentence that says why the browser cannot decode a video; undefined if it can. */
 async function whyUnplayable({ codec, width, height }: Coding): Promise<string | undefined> {
   if (typeof VideoDecoder === "undefined") return "This browser has no WebCodecs (VideoDecoder), which 360° video needs.";
   const config = { codec, codedWidth: width, codedHeight: height };
@@ -708,7 +707,7 @@ function gopOf(s: Sphere, rates: Rates | undefined, start: number, have?: readon
   };
 }
 
-/** Substitute until rates arrive: the tracks' bit rates, and typical distortions. */
+/** Stands in for rates until they arrive: the tracks' bit rates and typical distortions. */
 function nominal(s: Sphere): Rates {
   const bytes: number[] = [];
   const distortion: number[] = [];

@@ -2,13 +2,13 @@
 import type { Sphere } from "./track.ts";
 import type { Vec } from "./sphere.ts";
 
-/** Pseudo tile numbers of the base sphere and of sound. */
+/** Pseudo tile numbers of the base sphere and sound. */
 export const BASE = -1;
 export const SOUND = -2;
 
 /** From the page to the network worker. */
 export type ToTiles =
-  /** Gaze in sphere coordinates, and field of view: angles between opposite edges, radians. */
+  /** Gaze in sphere coordinates, and field of view as the angles between opposite edges, radians. */
   | { readonly type: "gaze"; readonly gaze: Vec; readonly width: number; readonly height: number }
   /** Turns sound on or off. */
   | { readonly type: "sound"; readonly on: boolean }
@@ -24,10 +24,10 @@ export interface Due {
   readonly still: number | undefined;
 }
 
-/** The timestamp due at a local time, ms. */
+/** Returns the timestamp that is due at a local time, ms. */
 export const mediaTime = ({ shift, still }: Due, now: number): number => still ?? now - shift;
 
-/** A seek: frames of earlier runs must not be shown. */
+/** After a seek, frames of earlier runs must not be shown. */
 export interface Drop {
   readonly type: "drop";
   readonly run: number;
@@ -41,7 +41,7 @@ export interface TileState {
   readonly messages: number;
   /** Tile GoPs received in full. */
   readonly complete: number;
-  /** Tile GoPs that were cut off. */
+  /** Tile GoPs that ended early. */
   readonly cut: number;
   /** Predicted capacity used for planning, bytes per second. */
   readonly capacity: number;
@@ -56,7 +56,7 @@ export type FromTiles =
 
 /** From the network worker to the video decode worker. */
 export type ToVideo =
-  /** same: the sphere is unchanged except for its list of tracks. */
+  /** `same` is true if only the sphere's list of tracks changed. */
   | { readonly type: "sphere"; readonly sphere: Sphere | undefined; readonly same: boolean }
   | Due
   | Drop
@@ -67,7 +67,7 @@ export type ToVideo =
       readonly timestamp: number;
       readonly data: Uint8Array<ArrayBuffer>;
     }
-  /** A tile out of view gives its decoder to another one. */
+  /** Releases the decoder of a tile that is out of view. */
   | { readonly type: "release"; readonly tile: number }
   | Chunk;
 
@@ -111,8 +111,8 @@ export interface Samples {
 }
 
 /**
- * From the page to the video decode worker: the port its chunks arrive on, and on which it reports how many tiles it
- * can decode at a time.
+ * From the page to the video decode worker, with the port on which its chunks arrive and on which it reports how many
+ * tiles it can decode at a time.
  */
 export interface PageToVideo {
   readonly network: MessagePort;

@@ -10,13 +10,13 @@ export interface Problem {
   readonly seen: ArrayLike<number>;
   /** Distortion where a tile does not arrive, per tile. */
   readonly miss: ArrayLike<number>;
-  /** Size of quality q of tile t at [t·qualities + q], bytes; 0 or less = not available. */
+  /** Size in bytes of quality q of tile t at [t·qualities + q]; 0 or less = not available. */
   readonly bytes: ArrayLike<number>;
   readonly distortion: ArrayLike<number>;
   readonly budget: number;
   /**
-   * Bytes the network may carry until the deadline: equally probable values, ascending; empty =
-   * unlimited.
+   * Bytes that the network may carry until the deadline, as equally probable values in ascending order.
+   * Empty means unlimited.
    */
   readonly capacity: readonly number[];
 }
@@ -28,19 +28,19 @@ export interface Plan {
   readonly order: number[];
   readonly bytes: number;
   readonly loss: number;
-  /** Lower bound of the loss of any choice within the budget. */
+  /** Lower bound on the loss of any choice within the budget. */
   readonly bound: number;
   readonly expected: number;
 }
 
 /** Maximum number of tiles for which to search for the optimum. */
 const REFINE_TILES = 128;
-/** Default number of search states: enough to prove the optimum of most choices among 32 tiles. */
+/** Default number of search states, enough to prove the optimum of most choices among 32 tiles. */
 export const DEFAULT_REFINE = 8192;
 
 /**
- * A vertex of the lower convex hull of a tile's loss over bytes. The first one means that the tile
- * is not sent.
+ * A vertex of the lower convex hull of a tile's loss over bytes. At the first vertex the tile is not
+ * sent.
  */
 interface Corner {
   readonly bytes: number;
@@ -49,7 +49,7 @@ interface Corner {
   readonly tile: number;
 }
 
-/** A partial choice: the tiles decided so far. */
+/** A partial choice, with the tiles decided so far. */
 interface State {
   readonly bytes: number;
   readonly excess: number;
@@ -67,7 +67,7 @@ interface Choice {
 const offered = (p: Problem, i: number): boolean =>
   p.bytes[i]! > 0 && p.bytes[i]! <= Number.MAX_VALUE && Math.abs(p.distortion[i]!) <= Number.MAX_VALUE;
 
-/** Computes a plan. refine: maximum number of search states; 0 = greedy only. */
+/** Computes a plan. `refine` is the maximum number of search states; 0 means a greedy choice only. */
 export function ows(p: Problem, refine = DEFAULT_REFINE): Plan {
   const tiles = p.seen.length;
   const hulls = Array.from({ length: tiles }, (_, t) => hull(p, t));
@@ -97,7 +97,7 @@ export function ows(p: Problem, refine = DEFAULT_REFINE): Plan {
   return { quality: choice.quality, order, bytes, loss, bound, expected };
 }
 
-/** Probability that data ending after this many bytes of the GoP miss the deadline. */
+/** Probability that data that end this many bytes into the GoP miss the deadline. */
 function late(p: Problem, bytes: number): number {
   const n = p.capacity.length;
   if (n === 0) return 0;
@@ -158,7 +158,7 @@ function greedy(p: Problem, hulls: readonly Corner[][]): { choice: Choice; slope
   }
   const quality = level.map((n, t) => hulls[t]![n]!.quality);
   if (slope === undefined) return { choice: { quality, loss, bound: loss }, slope: 0 };
-  // Lagrangian dual at this price per byte: the optimum if tiles could be split between qualities.
+  // Lagrangian dual at this price per byte, which is the optimum if tiles could be split between qualities.
   let bound = -slope * p.budget;
   for (const corners of hulls) {
     let least = Infinity;
@@ -168,7 +168,7 @@ function greedy(p: Problem, hulls: readonly Corner[][]): { choice: Choice; slope
   return { choice: { quality, loss, bound: Math.min(loss, bound) }, slope };
 }
 
-/** Branch and bound: improves on the greedy choice if possible, and raises the lower bound. */
+/** Improves on the greedy choice by branch and bound if possible, and raises the lower bound. */
 function search(p: Problem, choice: Choice, slope: number, refine: number): void {
   const slack = choice.loss - choice.bound;
   const before = [...choice.quality];

@@ -29,7 +29,7 @@ export interface Request {
 const MOMENTS = 3;
 /** Share of a GoP that must remain for its tiles to be worth requesting. */
 const MIN_REST = 0.25;
-/** Percentiles of the predicted capacity: for the budget, and for additional tiles beyond it. */
+/** Percentiles of the predicted capacity that limit the budget, and the additional tiles beyond it. */
 export const BUDGET_PERCENTILE = 10;
 const SPARE_PERCENTILE = 50;
 
@@ -38,7 +38,7 @@ export class Planner {
   /** The last plan within the budget. */
   chosen: Plan | undefined;
 
-  /** latency: minimum time from a request until its tile can be shown, seconds. */
+  /** `latency` is the minimum time, in seconds, from a request until its tile can be shown. */
   constructor(
     public view: View,
     readonly qualities: number,
@@ -48,8 +48,8 @@ export class Planner {
   ) {}
 
   /**
-   * Chooses the tiles to request, in order. gops: the GoPs not yet over, the current one first.
-   * seconds: time until all must have arrived. pending: bytes requested but not received.
+   * Chooses the tiles to request, in order. `gops` are the GoPs not yet over, `seconds` is the
+   * time until all must have arrived, and `pending` counts bytes requested but not received.
    */
   plan(gops: readonly Gop[], seconds: number, pending: number): Request[] {
     const { tiles } = this.view.grid;
@@ -79,7 +79,7 @@ export class Planner {
     );
     this.chosen = plan;
     ask(plan);
-    // Additional tiles follow. If the network cannot carry them, only they are late.
+    // Additional tiles come last, so only they are late if the network cannot carry them.
     for (const i of plan.order) bytes.fill(0, i * this.qualities, (i + 1) * this.qualities);
     ask(
       ows(
@@ -91,8 +91,8 @@ export class Planner {
   }
 
   /**
-   * Computes each tile's expected share of the viewport from the earliest time at which it can be
-   * shown.
+   * Computes each tile's expected share of the viewport, counted from the earliest time at which the
+   * tile can be shown.
    */
   #expect(g: Gop, seen: Float64Array): void {
     const now = this.gaze.last.t;

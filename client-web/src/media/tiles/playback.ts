@@ -1,6 +1,6 @@
 /**
- * Plays the video of a recording at the viewer's own pace: fetches GoP by GoP, slightly ahead of
- * the position (docs/spec/tiles.md).
+ * Plays the video of a recording at the viewer's own pace. Fetches GoP by GoP, slightly ahead of the
+ * position (docs/spec/tiles.md).
  */
 import type { ReceivedObject, TrackSink } from "../../moqt/index.ts";
 import { MAX_CATALOG, type Timeline } from "../session/catalog.ts";
@@ -9,11 +9,11 @@ import { groupAt, type Part } from "../session/playback.ts";
 import { SOUND, BASE } from "./messages.ts";
 import { parseRates, type Rates, type Sphere } from "./track.ts";
 
-/** Media time to fetch ahead, and the lead below which the base sphere takes precedence over tiles; ms. */
+/** Media time to fetch ahead, and the lead below which the base sphere takes precedence over tiles, ms. */
 const AHEAD = 1500;
 const SHORT = 400;
 const RETRY = 500;
-/** Subscriber priorities (§7); tiles are ranked from TILE_PRIORITY on. */
+/** Subscriber priorities (§7). Ranks of tiles start at TILE_PRIORITY. */
 const RATES_PRIORITY = 16;
 const SOUND_PRIORITY = 48;
 const BASE_PRIORITY = 64;
@@ -29,19 +29,19 @@ export interface Choice {
 
 /** Chooses tiles and receives frames. */
 export interface VideoPlaybackPorts {
-  /** Chooses the tiles of the GoP that starts at a timestamp, ms; most important first. */
+  /** Chooses the tiles of the GoP that starts at timestamp `start`, ms, most important first. */
   choose(start: number, rates: Rates | undefined): readonly Choice[];
   /**
-   * Chooses missing tiles in the current view; while paused, also tiles with a better quality. fetched: each tile's
-   * quality. Removes tiles from it that must be fetched again later.
+   * Chooses missing tiles in the current view; while paused, also tiles that could have a better quality.
+   * `fetched` holds each tile's quality; tiles that must be fetched again later are removed from it.
    */
   turn(start: number, rates: Rates | undefined, fetched: Map<number, number>, paused: boolean): readonly Choice[];
   take(tile: number, quality: number, object: ReceivedObject): void;
   /** Discards all frames received so far. */
   drop(): void;
-  /** Sets the timestamp currently due, ms. moving: playback continues from it. */
+  /** Sets the timestamp currently due, ms. `moving` means that playback continues from it. */
   due(timestamp: number, moving: boolean): void;
-  /** Reports a transfer: bytes and its duration in ms. */
+  /** Reports the size of a transfer in bytes and its duration in ms. */
   carried(bytes: number, ms: number): void;
   received(bytes: number): void;
   /** True if sound is on. */
@@ -64,7 +64,7 @@ export class VideoPlayback implements Part {
   until = 0;
   #position = 0;
   #gops: Gop[] = [];
-  /** Aborts all current fetches, or those of tiles and sound only. */
+  /** Aborts all current fetches, or only the ones of tiles and sound. */
   #fetches: AbortController | undefined;
   #tiles: AbortController | undefined;
   #retry = 0;
@@ -133,7 +133,7 @@ export class VideoPlayback implements Part {
   }
 
   /**
-   * The view may have moved: fetches missing tiles of the current GoP. While paused there is time for the best quality.
+   * Fetches missing tiles of the current GoP after the view moved. While paused there is time for the best quality.
    */
   turn(): void {
     const gop = this.#current;
@@ -195,7 +195,7 @@ export class VideoPlayback implements Part {
 
   /**
    * Fetches groups of the base sphere and returns the ones received; undefined if the recording
-   * ends before.
+   * ends before the first.
    */
   async #fetchBase([first, last]: readonly [bigint, bigint], signal: AbortSignal): Promise<bigint[] | undefined> {
     const groups: bigint[] = [];

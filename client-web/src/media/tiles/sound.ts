@@ -19,7 +19,7 @@ export function packetDuration({ codec, sampleRate }: SoundTrack, packet: Uint8A
   return 1000 * frame * frames;
 }
 
-/** Difference from the end of the previous packet, µs, that is a gap or an overlap. */
+/** Difference, in µs, from the end of the previous packet that counts as a gap or an overlap. */
 const DISCONTINUITY = 5000;
 
 export interface SoundPorts {

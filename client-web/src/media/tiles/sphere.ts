@@ -21,7 +21,7 @@ export function angles([x, y, z]: Vec): [yaw: number, pitch: number] {
 
 export const dot = (v: Vec, w: Vec): number => v[0] * w[0] + v[1] * w[1] + v[2] * w[2];
 
-/** Angle between two directions, accurate for small angles too. */
+/** Angle between two directions. It is accurate even for small angles. */
 export function angle(v: Vec, w: Vec): number {
   const x = v[1] * w[2] - v[2] * w[1];
   const y = v[2] * w[0] - v[0] * w[2];
@@ -42,7 +42,7 @@ function frame(v: Vec): [right: Vec, up: Vec] {
   return [r, [v[1] * r[2] - v[2] * r[1], v[2] * r[0] - v[0] * r[2], v[0] * r[1] - v[1] * r[0]]];
 }
 
-/** Position of w relative to v: radians to the right and up along the great circle. */
+/** Position of w relative to v, in radians to the right and up along the great circle. */
 export function offset(v: Vec, w: Vec): [right: number, up: number] {
   const [r, u] = frame(v);
   const x = dot(w, r);
@@ -66,7 +66,7 @@ export function moved(v: Vec, right: number, up: number): Vec {
 }
 
 /**
- * Position of a direction in one eye's picture: fractions of the width from the left, in [0, 1),
+ * Position of a direction in one eye's picture, as fractions of the width from the left, in [0, 1),
  * and of the height from the top.
  */
 export function equirect(v: Vec): [x: number, y: number] {
@@ -120,7 +120,7 @@ export class Grid {
   }
 }
 
-/** Start of tile i of n along `size` pixels: i·size/n rounded to the nearest even number. */
+/** Start of tile i of n along `size` pixels, which is i·size/n rounded to the nearest even number. */
 function edge(i: number, n: number, size: number): number {
   return 2 * Math.floor((i * size + n) / (2 * n));
 }
@@ -139,12 +139,12 @@ export interface PossibleGaze {
   readonly p: number;
 }
 
-/** Determines the tiles visible in a viewport from samples×samples points of it. */
+/** Determines the tiles that are visible in a viewport from samples×samples points in it. */
 export class View {
   readonly #rays: { readonly x: number; readonly y: number; readonly weight: number }[] = [];
   readonly #one: Float64Array;
 
-  /** width, height: angles between opposite edges of the viewport, less than π. */
+  /** `width` and `height` are the angles between opposite edges of the viewport, less than π. */
   constructor(
     readonly grid: Grid,
     readonly width: number,

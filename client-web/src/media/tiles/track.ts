@@ -14,7 +14,7 @@ export interface Coding {
   readonly height: number;
 }
 
-/** Color space of the decoded samples, as in WebCodecs. */
+/** Colour space of the decoded samples, as in WebCodecs. */
 export type Color = Partial<Pick<VideoColorSpaceInit, "primaries" | "transfer" | "matrix" | "fullRange">>;
 
 export interface TileTrack extends Coding {
@@ -40,7 +40,7 @@ export interface Sphere {
   /** Media time of groups, for a recording. */
   readonly timeline: Timeline | undefined;
   readonly stereo: boolean;
-  /** Size of one eye's picture, assembled from all tiles; pixels. */
+  /** Size, in pixels, of one eye's picture, which is assembled from all tiles. */
   readonly width: number;
   readonly height: number;
   /** 0 without tiles. */
@@ -51,13 +51,13 @@ export interface Sphere {
   readonly yaw: number;
   readonly pitch: number;
   readonly roll: number;
-  /** undefined: as signalled in the streams. */
+  /** undefined if it is signalled in the streams. */
   readonly color: Color | undefined;
   readonly framerate: number;
-  /** Group interval, and latency from capture to display; ms. */
+  /** Group interval, and latency from capture to display, ms. */
   readonly gop: number;
   readonly latency: number;
-  /** Name of the track with rates and distortions. */
+  /** Name of the track that carries rates and distortions. */
   readonly rates: string | undefined;
   /** Tracks of each tile, worst quality first. */
   readonly tiles: readonly (readonly TileTrack[])[];

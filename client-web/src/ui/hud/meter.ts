@@ -1,7 +1,7 @@
 /**
  * The viewer's measurements, as defined by internal/qoe and the duplication paper: frame delay is
  * the time from capture to display on the session's clock; FPS counts the distinct frames shown in
- * the last second. Allocates nothing per frame. Times are local milliseconds.
+ * the last second. Allocates nothing per frame. Times are local, in milliseconds.
  */
 
 const RING = 4096;

@@ -1,6 +1,6 @@
 import type { VideoStats } from "../video.ts";
 
-/** CSS pixels: almost the width of the panel. */
+/** In CSS pixels, almost the width of the panel. */
 const WIDTH = 256;
 
 /** A map of the sphere's tiles, coloured by displayed quality. */

@@ -6,10 +6,10 @@ import zstdUrl from "../../../src/media/points/zstd.wasm?url";
 
 export interface Result {
   readonly points: number;
-  /** Size of the object, and of its planes; bytes. */
+  /** Size of the object and of its planes, bytes. */
   readonly bytes: number;
   readonly raw: number;
-  /** Medians, ms: decoding a frame to words for the GPU, and zstd alone. */
+  /** Median times in ms to decode a frame to words for the GPU, and for zstd alone. */
   readonly decode: number;
   readonly zstd: number;
 }
@@ -22,7 +22,7 @@ onmessage = async (e: MessageEvent<{ bytes: Uint8Array; runs: number }>) => {
   const zstd = await Zstd.create(await load(zstdUrl));
   const decoder = await FrameDecoder.create(await load(kernelUrl), zstd);
   const h = parseHeader(bytes);
-  // Like the viewer: decode, and copy the words to a buffer that can be transferred.
+  // Like the viewer, decode and copy the words to a buffer that can be transferred.
   const out = new Uint32Array(h.points * 3);
   const total: number[] = [];
   const inner: number[] = [];

@@ -7,7 +7,7 @@ import (
 	"holocast/internal/netlab/namespace"
 )
 
-// NewGroup returns a group of namespaces that ends with the test.
+// NewGroup returns a group of namespaces that is closed at the end of the test.
 func NewGroup(t testing.TB) *namespace.Group {
 	t.Helper()
 	g, err := namespace.NewGroup()

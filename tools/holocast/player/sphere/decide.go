@@ -71,7 +71,7 @@ func (v *Viewer) measure(now time.Time) {
 	switch carried := v.train.Rate(v.newest); {
 	case carried > 0:
 		v.rate = max(carried, came)
-	case m.late*10 > m.objects: // congested: the received rate is the capacity
+	case m.late*10 > m.objects: // the path is congested, so the received rate is its capacity
 		v.rate = came
 	default:
 		v.rate, measured = max(v.rate*rateGrowth, came*rateGrowth, firstRate), false
@@ -82,7 +82,7 @@ func (v *Viewer) measure(now time.Time) {
 	}
 }
 
-// useful clips a rate to the rate of all tiles at all qualities.
+// useful limits a rate to the rate of all tiles at all qualities.
 func (v *Viewer) useful(rate float64) float64 {
 	most := 0.0
 	if v.latest != nil {
@@ -118,8 +118,8 @@ func (v *Viewer) gopOf(id uint64, start float64) tile360.GoP {
 	return g
 }
 
-// lag returns the bytes of subscribed tiles that are overdue in the newest group, and the bytes not
-// yet due.
+// lag returns how many bytes of the subscribed tiles are overdue in the newest group, and how many
+// are not yet due.
 func (v *Viewer) lag(now time.Time) (late, left float64) {
 	g := v.groups[v.newest]
 	gop := v.gopOf(v.newest, 0)
@@ -153,8 +153,8 @@ func (v *Viewer) decideNext(now time.Time) (actions []action) {
 		requests := v.planner.Plan([]tile360.GoP{gop}, v.gop.Seconds(), pending)
 		sure := len(v.planner.Chosen().Order)
 		spare := v.planner.Capacity.Percentile(v.cfg.Percentile)*v.gop.Seconds() - pending - v.planner.Chosen().Bytes
-		// Requests beyond the budget are skipped. The publisher sends everything as it is encoded,
-		// so they would queue in front of more important data.
+		// Requests beyond the budget are skipped. The publisher sends everything as soon as it is
+		// encoded, so they would queue in front of more important data.
 		for i, r := range requests[:sure] {
 			wanted[r.Tile] = target{v.keepQuality(&gop, r, &spare), priorityOf(i)}
 		}
@@ -194,7 +194,7 @@ func (v *Viewer) decideNext(now time.Time) (actions []action) {
 		)
 	}
 	keep := v.ending[:0]
-	for _, s := range v.ending { // subscriptions the publisher did not end
+	for _, s := range v.ending { // subscriptions not ended by the publisher
 		if s.last+2 > v.newest {
 			keep = append(keep, s)
 			continue
@@ -205,13 +205,13 @@ func (v *Viewer) decideNext(now time.Time) (actions []action) {
 	return actions
 }
 
-// minGain is the share of the plan's loss that a quality change must avoid to be worth its two
+// minGain is the fraction of the plan's loss that a quality change must avoid to be worth its two
 // messages.
 const minGain = 0.005
 
-// keepQuality returns the current quality of a tile instead of the planned one if they differ by
-// one step and the change gains little. A better current quality must also fit into the spare
-// budget.
+// keepQuality returns the current quality of a tile instead of the planned quality if they differ
+// by one step and the change gains little. A current quality that is better than planned must also
+// fit into the spare budget.
 func (v *Viewer) keepQuality(gop *tile360.GoP, r tile360.Request, spare *float64) int {
 	s := v.subs[r.Tile]
 	if s == nil || s.quality < r.Quality-1 || s.quality > r.Quality+1 || s.quality == r.Quality {
@@ -388,7 +388,7 @@ func (v *Viewer) subscribe(s *subscription, filter *moqt.Filter, join bool) acti
 		}
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		if v.subs[s.tile] == s { // ended by the publisher: the next decision may subscribe again
+		if v.subs[s.tile] == s { // ended by the publisher; the next decision may subscribe again
 			delete(v.subs, s.tile)
 		}
 		v.noteRefusal(s.key, err)
@@ -424,7 +424,7 @@ func (v *Viewer) update(s *subscription, p moqt.Parameters) action {
 			return // refused, or unanswered for a GoP: unsubscribe handles it
 		}
 		if _, err := sub.Update(ctx, p); err != nil && ctx.Err() == nil && sub.Err() == nil {
-			v.log.Debug("subscription not updated", "track", sub.Track().String(), "err", err)
+			v.log.Debug("could not update a subscription", "track", sub.Track().String(), "err", err)
 		}
 	}
 }
@@ -451,7 +451,7 @@ func (v *Viewer) fetch(id uint64, k key, priority uint8) action {
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		if err != nil && ctx.Err() == nil {
-			v.log.Debug("tile not fetched", "track", name.String(), "group", id, "err", err)
+			v.log.Debug("could not fetch a tile", "track", name.String(), "group", id, "err", err)
 			v.counters.Refused++
 			return
 		}

@@ -24,7 +24,7 @@ import (
 type slotShown struct {
 	frame   int
 	gaze    tile360.Vec
-	quality map[int]int // of the received tiles in the viewport
+	quality map[int]int // PSNR of the received tiles in the viewport
 }
 
 // job is a GoP to decode.
@@ -56,7 +56,7 @@ type decoder struct {
 	decoded int
 	missed  int
 	failed  error
-	picture *image.YCbCr // left eye of the newest picture; colors and gaze belong to it
+	picture *image.YCbCr // left eye of the newest frame; colors and gaze belong to it
 	colors  tile360.Colors
 	gaze    tile360.Vec
 }
@@ -132,12 +132,12 @@ func (d *decoder) run() {
 		if d.reference != "" && ref == nil && d.failed == nil {
 			var err error
 			if ref, err = openReference(d.ctx, d.reference, &j.sphere); err != nil && d.ctx.Err() == nil {
-				d.log.Error("reference not readable; viewport not compared", "reference", d.reference, "err", err)
+				d.log.Error("could not read the reference video", "reference", d.reference, "err", err)
 				d.fail(err)
 			}
 		}
 		if err := d.decode(j, ref); err != nil && d.ctx.Err() == nil {
-			d.log.Warn("GoP not decoded", "err", err)
+			d.log.Warn("could not decode a GoP", "err", err)
 			d.mu.Lock()
 			d.missed++
 			d.mu.Unlock()
@@ -152,7 +152,7 @@ func (d *decoder) fail(err error) {
 	d.failed = err
 }
 
-// planes holds the decoded pictures of a track, each width×height in 4:2:0.
+// planes holds the decoded frames of a track, each width×height in 4:2:0.
 type planes struct {
 	width, height int
 	pictures      []byte
@@ -275,7 +275,7 @@ func (d *decoder) decode(j *job, ref *reference) (err error) {
 	return nil
 }
 
-// paste copies the left eye of a tile's picture into rectangle r of the canvas.
+// paste copies the left eye of a tile's frame into rectangle r of the canvas.
 func paste(canvas *image.YCbCr, r image.Rectangle, picture []byte, width, height int) {
 	cb := width * height
 	cr := cb + width*height/4
@@ -388,7 +388,7 @@ func openReference(ctx context.Context, input string, s *catalog.Sphere) (ref *r
 		ref.thumbs = append(ref.thumbs, thumb(eye.Y, eye.YStride, s.Width, s.Height))
 	}
 	if len(ref.thumbs) == 0 {
-		return nil, fmt.Errorf("%s contains no pictures", input)
+		return nil, fmt.Errorf("%s contains no frames", input)
 	}
 	ref.picture = image.NewYCbCr(image.Rect(0, 0, s.Width, s.Height), image.YCbCrSubsampleRatio420)
 	return ref, nil
@@ -414,7 +414,7 @@ func thumb(pix []byte, stride, width, height int) []byte {
 	return t
 }
 
-// matching returns the source picture most similar to a low-resolution picture. Timestamps do not
+// matching returns the source frame most similar to a low-resolution frame. Timestamps do not
 // reveal the position in the source.
 func (r *reference) matching(pix []byte, width, height int) (*image.YCbCr, error) {
 	t := thumb(pix, width, width, height)
@@ -438,7 +438,7 @@ func (r *reference) matching(pix []byte, width, height int) (*image.YCbCr, error
 	return r.picture, nil
 }
 
-// Finish waits until all displayed GoPs are decoded or ctx ends.
+// Finish waits until all displayed GoPs are decoded or ctx is done.
 func (v *Viewer) Finish(ctx context.Context) {
 	if v.decoder == nil {
 		return

@@ -20,7 +20,7 @@ import (
 
 const testWidth, testHeight, testFrames = 512, 256, 30
 
-// testPicture returns picture n of a sphere with moving stripes.
+// testPicture returns frame n of a sphere with moving stripes.
 func testPicture(n int) *image.YCbCr {
 	p := image.NewYCbCr(image.Rect(0, 0, testWidth, testHeight), image.YCbCrSubsampleRatio420)
 	for y := range testHeight {
@@ -34,7 +34,7 @@ func testPicture(n int) *image.YCbCr {
 	return p
 }
 
-// encoded encodes a GoP of tiles as a publisher does, and writes the source to a file.
+// encoded encodes a GoP of tiles like a publisher. It writes the source to a file.
 func encoded(t *testing.T, sphere catalog.Sphere) (tracks map[key]*received, file string) {
 	t.Helper()
 	enc, err := tileencoder.New(tileencoder.Config{Sphere: sphere, FPSNum: 30, FPSDen: 1})
@@ -121,7 +121,7 @@ func TestDecodedPSNR(t *testing.T) {
 		if decoded == 0 {
 			continue
 		}
-		// Slots in order: low-resolution sphere, lowest quality, highest quality.
+		// The slots show, in order: low-resolution sphere, lowest quality, highest quality.
 		if len(psnr) != 3 || !(psnr[0] > 15) || !(psnr[1] > psnr[0]) || !(psnr[2] > psnr[1]) || !(psnr[2] > 33) {
 			t.Errorf("viewport PSNR %.1f dB, want three increasing values, the first > 15 and the last > 33", psnr)
 		}

@@ -15,11 +15,11 @@ import (
 type judge struct {
 	view      *tile360.View // finer than the planner's
 	psnr      []float64     // of each slot in dB, from the published distortions
-	hits      float64       // sum over slots of the viewport share covered by tiles
+	hits      float64       // sum over slots of the fraction of the viewport covered by tiles
 	slots     int           // slots with a picture
 	stalled   int           // slots without a picture
 	frames    int           // frames of the low-resolution sphere received in time
-	missed    int           // frames of it not received in time, after the first
+	missed    int           // frames of the low-resolution sphere not received in time, after the first
 	from, to  time.Time     // live video: start of the first judged GoP, end of the last
 	arrivals  []float64     // seconds from capture to arrival, of live frames of the low-resolution sphere
 	useful    uint64        // bytes of displayed tiles and the low-resolution sphere
@@ -27,11 +27,11 @@ type judge struct {
 	gops      int
 	lastGroup uint64
 	centre    int           // tile in the viewport's center
-	since     time.Duration // media time at which the center moved to that tile; −1 = already sharp
+	since     time.Duration // media time at which the center moved to that tile; −1 once it is sharp
 	turns     []float64     // seconds until the center tile was sharp
 }
 
-// maxSlots bounds the memory for long sessions: 30 hours of slots.
+// maxSlots bounds memory use in long sessions, at 30 hours of slots.
 const maxSlots = 1 << 20
 
 // judgeDue judges the groups whose display time has passed. The caller holds v.mu.
@@ -148,7 +148,7 @@ func (v *Viewer) judgeGroup(g *group) {
 				}
 			}
 		}
-		if !low && hits < 0.999 { // part of the viewport has no picture
+		if !low && hits < 0.999 { // part of the viewport has no image
 			if j.slots > 0 {
 				j.stalled++
 			}
@@ -185,7 +185,7 @@ func (v *Viewer) judgeGroup(g *group) {
 func (r *received) ended(frame int) bool { return r != nil && r.complete && frame >= len(r.frames) }
 
 // turned measures the time from the viewport's center moving to another tile until that tile is
-// displayed.
+// displayed or the center moves on.
 func (v *Viewer) turned(gaze tile360.Vec, media time.Duration, quality map[int]int) {
 	j := &v.judge
 	centre := v.grid.Tile(gaze)
@@ -221,8 +221,8 @@ type counters struct {
 // Report holds a viewer's measurements of the 360° video.
 type Report struct {
 	Scheme string `json:"scheme"`
-	// Frames counts pictures of the low-resolution sphere received in time, FramesMissed those that
-	// were not, in the same GoPs. FPS is Frames per second of playback.
+	// Frames counts the frames of the low-resolution sphere received in time, FramesMissed those of
+	// the same GoPs that were not. FPS is Frames per second of playback.
 	Frames       int     `json:"frames"`
 	FramesMissed int     `json:"frames_missed"`
 	FPS          float64 `json:"fps"`
@@ -235,15 +235,15 @@ type Report struct {
 	// measured.
 	PSNRMean float64 `json:"viewport_psnr_mean"`
 	PSNRP5   float64 `json:"viewport_psnr_p5"` // exceeded by 95 % of slots
-	// PSNR of the decoded viewport against the reference; absent without one.
+	// PSNR of the decoded viewport against the reference; absent without a reference.
 	DecodedPSNRMean float64 `json:"decoded_psnr_mean,omitempty"`
 	DecodedPSNRP5   float64 `json:"decoded_psnr_p5,omitempty"`
-	StallRatio      float64 `json:"stall_ratio"` // share of the time since the first picture
-	TileHits        float64 `json:"tile_hits"`   // share of the viewport covered by tiles
+	StallRatio      float64 `json:"stall_ratio"` // fraction of the time since the first displayed frame
+	TileHits        float64 `json:"tile_hits"`   // fraction of the viewport covered by tiles
 	MbitPerS        float64 `json:"mbit_per_s"`  // payload
 	WastedRatio     float64 `json:"wasted_ratio"`
 	// MotionToQualityMS is the mean time from the viewport's center moving to another tile until
-	// that tile is displayed, over Turns movements.
+	// that tile is displayed or the center moves on, over Turns movements.
 	Turns                int     `json:"turns"`
 	MotionToQualityMS    float64 `json:"motion_to_quality_ms"`
 	MotionToQualityP95MS float64 `json:"motion_to_quality_p95_ms"`
@@ -302,7 +302,8 @@ func (v *Viewer) Report() Report {
 	if n := j.slots + j.stalled; n > 0 {
 		r.StallRatio = float64(j.stalled) / float64(n)
 		r.MbitPerS = 8e-6 * float64(c.Bytes) / (float64(n) / slotsPerS)
-		// GoPs without any received data are not judged, so wall time bounds the rate.
+		// FPS is also limited by the wall time, since GoPs without any received data are not
+		// judged.
 		r.FPS = math.Round(100*float64(j.frames)/max(float64(n)/slotsPerS, j.to.Sub(j.from).Seconds())) / 100
 	}
 	r.TileHits = j.hits / float64(max(1, j.slots))
@@ -341,7 +342,7 @@ func (r Report) String() string {
 		100*r.TileHits, 100*r.StallRatio, r.MbitPerS, 100*r.WastedRatio, r.MessagesPerGOP) + more
 }
 
-// quantile returns a quantile of sorted seconds, in milliseconds rounded to a hundredth.
+// quantile returns a quantile of sorted values in seconds, as milliseconds rounded to a hundredth.
 func quantile(sorted []float64, q float64) float64 {
 	return math.Round(1e5*sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]) / 100
 }

@@ -16,7 +16,7 @@ import (
 // Playback timing, as in the web viewer.
 const (
 	bufferAhead = 1500 * time.Millisecond // buffered ahead of the position
-	bufferShort = 400 * time.Millisecond  // remaining buffer at which the sphere takes precedence over tiles
+	bufferShort = 400 * time.Millisecond  // buffer level below which the sphere takes precedence over tiles
 	retryAfter  = 500 * time.Millisecond  // delay after a failed FETCH
 	minMeasured = 3000                    // smallest transfer, in bytes, that yields a rate measurement
 )
@@ -27,8 +27,8 @@ type Fetch func(ctx context.Context, track string, first, last uint64, priority 
 	use func(wire.FetchObject, []byte)) (over bool, err error)
 
 // Playback plays a replay's recording of the sphere at the viewer's own pace (docs/spec/tiles.md).
-// It buffers GoPs shortly ahead of the position. Its clock is the position: a frame is due when the
-// position reaches its timestamp, and frames cannot be late while it stands still.
+// It buffers GoPs shortly ahead of the position, which is its clock. A frame is due when the
+// position reaches the frame's timestamp; no frame can be late while the position does not advance.
 type Playback struct {
 	v      *Viewer
 	ctx    context.Context
@@ -47,7 +47,7 @@ type Playback struct {
 	runs              context.Context
 	cancel            context.CancelFunc // cancels runs
 	loading           bool
-	drop              context.CancelFunc // cancels the current GoP's tile FETCHes; nil without any
+	drop              context.CancelFunc // cancels the FETCHes of the current GoP's tiles; nil if there are none
 	notUntil          time.Time          // earliest time of the next attempt
 	requested         map[fetched]bool   // tiles received or requested
 	decided           time.Duration      // position of the last replan
@@ -76,8 +76,8 @@ func (v *Viewer) reset() {
 	v.planner.Gaze = tile360.Gaze{Crowd: v.cfg.Crowd}
 }
 
-// Captured returns the timestamp of the picture of the shared replay on display, or the zero time
-// if unknown.
+// Captured returns the timestamp of the displayed frame of the shared replay, or the zero time if
+// unknown.
 func (v *Viewer) Captured() time.Time {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -112,7 +112,7 @@ func (f *Playback) Seek(position time.Duration) {
 	f.seek(position)
 }
 
-// seek starts over at a position. The caller holds v.mu.
+// seek restarts playback at a position. The caller holds v.mu.
 func (f *Playback) seek(position time.Duration) {
 	f.run++
 	f.runs, f.cancel = context.WithCancel(f.ctx)
@@ -137,8 +137,9 @@ func (f *Playback) judgePartial() {
 // now returns the timestamp at the position. The caller holds v.mu.
 func (f *Playback) now() time.Time { return f.wall.Add(f.position) }
 
-// seen reports whether the slot that starts at a timestamp was displayed: it is on display now, or
-// its middle is past and not before the last seek's target. The caller holds v.mu.
+// seen reports whether the slot that starts at a timestamp was displayed. Either it is displayed
+// now, or its middle has passed and is not before the target of the last seek. The caller holds
+// v.mu.
 func (f *Playback) seen(at time.Time, slot time.Duration) bool {
 	now := f.now()
 	return !at.After(now) && (at.Add(slot).After(now) || !at.Add(slot/2).Before(f.wall.Add(f.entered)))
@@ -152,7 +153,7 @@ func (f *Playback) Buffered() time.Duration {
 	return f.buffered
 }
 
-// Primed reports whether there is a picture for the position.
+// Primed reports whether there is a frame for the position.
 func (f *Playback) Primed() bool {
 	f.v.mu.Lock()
 	defer f.v.mu.Unlock()
@@ -256,7 +257,7 @@ func (f *Playback) load(ctx context.Context, run int, from time.Duration) {
 		return
 	}
 	if err != nil && !over {
-		v.log.Debug("recorded video not fetched", "from", from, "err", err)
+		v.log.Debug("could not fetch recorded video", "from", from, "err", err)
 		f.loading, f.notUntil = false, time.Now().Add(retryAfter)
 		v.mu.Unlock()
 		return
@@ -304,7 +305,7 @@ func (f *Playback) choose(id uint64) []tile360.Request {
 	return v.planner.Plan([]tile360.GoP{gop}, v.gop.Seconds(), 0)
 }
 
-// updateGaze feeds the planner with the gaze up to the position. The caller holds v.mu.
+// updateGaze passes the gaze up to the position to the planner. The caller holds v.mu.
 func (f *Playback) updateGaze() {
 	v := f.v
 	v.planner.Latency = f.rtt().Seconds() + 0.1
@@ -408,7 +409,7 @@ func (f *Playback) take(run int, k key, o *wire.FetchObject, payload []byte) {
 	}
 	at := f.now()
 	if !f.primed {
-		at = f.wall // the position stands still until it arrives
+		at = f.wall // the position does not advance until it arrives
 	}
 	v.store(g, k, o.Object, &p, payload, at)
 }

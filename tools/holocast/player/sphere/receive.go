@@ -40,7 +40,7 @@ type subscription struct {
 }
 
 // receiveTrack subscribes to a track from its largest object and joins the current group. It
-// returns the reason for the subscription's end.
+// returns why the subscription ended.
 func (v *Viewer) receiveTrack(
 	ctx context.Context, s *moqt.Session, name moqt.TrackName, k key, timeout time.Duration,
 ) error {
@@ -59,11 +59,11 @@ func (v *Viewer) receiveTrack(
 		if !errors.As(err, &done) || done.Code == wire.DoneTrackEnded || done.Code == wire.DoneSubscriptionEnded {
 			return err
 		}
-		v.log.Warn("publisher away", "track", name.String(), "reason", err)
+		v.log.Warn("publisher is away", "track", name.String(), "reason", err)
 	}
 }
 
-// receive reads a subscription until it ends and returns the reason.
+// receive reads a subscription until it ends. It returns why it ended.
 func (v *Viewer) receive(ctx context.Context, sub *moqt.Subscription, k key, join bool) error {
 	replay, _ := sub.Properties.Int(replayProperty)
 	if replay != 0 {
@@ -80,7 +80,7 @@ func (v *Viewer) receive(ctx context.Context, sub *moqt.Subscription, k key, joi
 				err = v.readFetch(ctx, f, k)
 			}
 			if err != nil && ctx.Err() == nil {
-				v.log.Debug("current group not fetched", "track", sub.Track().String(), "err", err)
+				v.log.Debug("could not fetch the current group", "track", sub.Track().String(), "err", err)
 			}
 		})
 	}
@@ -240,7 +240,7 @@ func (v *Viewer) followSound(ctx context.Context, s *moqt.Session, name moqt.Tra
 		v.count(func(c *counters) { c.Subscribes++ })
 		if err != nil {
 			if ctx.Err() == nil {
-				v.log.Warn("sound not received", "err", err)
+				v.log.Warn("could not receive the sound", "err", err)
 			}
 			return
 		}
@@ -322,7 +322,7 @@ func (v *Viewer) followRates(ctx context.Context, s *moqt.Session, name moqt.Tra
 		r, err := catalog.ParseRates(payload, v.video.Sphere)
 		if err != nil {
 			v.counters.Damaged++
-			v.log.Debug("rates ignored", "group", id, "err", err)
+			v.log.Debug("ignored rates", "group", id, "err", err)
 			return
 		}
 		v.counters.Bytes += uint64(len(payload))
@@ -345,7 +345,7 @@ func (v *Viewer) followRates(ctx context.Context, s *moqt.Session, name moqt.Tra
 		v.count(func(c *counters) { c.Subscribes++ })
 		if err != nil {
 			if ctx.Err() == nil {
-				v.log.Warn("rates not received; choosing tiles by bit rate alone", "err", err)
+				v.log.Warn("could not receive the rates; choosing tiles by bit rate alone", "err", err)
 			}
 			return
 		}
@@ -354,7 +354,7 @@ func (v *Viewer) followRates(ctx context.Context, s *moqt.Session, name moqt.Tra
 				_ = f.Each(ctx, catalog.MaxSize, func(o wire.FetchObject, payload []byte) error {
 					take(o.Group, payload)
 					return nil
-				}) // on an error the next group's rates follow
+				}) // after an error, wait for the next group's rates
 			}
 		}
 		for {
@@ -385,7 +385,7 @@ func (v *Viewer) followRates(ctx context.Context, s *moqt.Session, name moqt.Tra
 	}
 }
 
-// away reports whether err means that a track's publisher went away and may return.
+// away reports whether err means that a track's publisher is away and may return.
 func away(err error) bool {
 	var done *moqt.DoneError
 	return errors.As(err, &done) && done.Code != wire.DoneTrackEnded && done.Code != wire.DoneSubscriptionEnded

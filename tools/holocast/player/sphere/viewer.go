@@ -25,7 +25,7 @@ import (
 	"holocast/internal/tile360"
 )
 
-// Schemes select tiles. Ours is the default, the others are baselines for `holocast-lab bench
+// Schemes select tiles. Ours is the default; the others are baselines for `holocast-lab bench
 // tiles`.
 const (
 	Ours     = "ours"
@@ -37,12 +37,12 @@ const (
 
 // Config configures a Viewer.
 type Config struct {
-	// Head returns the gaze at a time in seconds since the first picture; nil = straight ahead.
+	// Head returns the gaze at a time in seconds since the first frame; nil means straight ahead.
 	Head     func(seconds float64) tile360.Vec
-	Crowd    *tile360.Crowd // gaze of earlier viewers; nil = unknown
+	Crowd    *tile360.Crowd // gaze of earlier viewers; nil if unknown
 	Viewport tile360.Viewport
 	Scheme   string // default Ours
-	// Percentile of the predicted capacity to plan with; 0 = the planner's default.
+	// Percentile of the predicted capacity to plan with; 0 means the planner's default.
 	Percentile float64
 	// Decode decodes the displayed tiles with FFmpeg, if it is installed.
 	Decode bool
@@ -58,7 +58,7 @@ type Config struct {
 // Timing and limits.
 const (
 	replans     = 4                      // decisions per GoP
-	decideAhead = 150 * time.Millisecond // time before a GoP starts at the publisher, in addition to the RTT
+	decideAhead = 150 * time.Millisecond // lead before a GoP starts at the publisher, in addition to the RTT
 	slotsPerS   = 10                     // viewport measurements per second
 	headRate    = 20                     // gaze samples per second
 	settle      = 50 * time.Millisecond  // delay from a GoP's last frame to its measurement
@@ -87,7 +87,7 @@ type Viewer struct {
 	newest    uint64 // largest group of the video track
 	forgotten uint64 // groups below this have been deleted, except those in groups
 	began     bool
-	first     time.Time     // timestamp of the first picture, time 0 of Config.Head
+	first     time.Time     // timestamp of the first frame, time 0 of Config.Head
 	minDelay  time.Duration // smallest arrival − timestamp
 	rates     map[uint64]*catalog.Rates
 	latest    *catalog.Rates
@@ -175,7 +175,7 @@ func New(cfg Config) (*Viewer, error) {
 		if v.decoder, err = newDecoder(cfg, v.log); err != nil && cfg.Reference != "" {
 			return nil, err
 		} else if err != nil {
-			v.log.Warn("video not decoded", "err", err)
+			v.log.Warn("cannot decode the video", "err", err)
 		}
 	}
 	return v, nil
@@ -189,10 +189,10 @@ func (v *Viewer) Close() {
 	}
 }
 
-// Showing is closed when the first picture has been displayed.
+// Showing returns a channel that is closed when the first frame has been displayed.
 func (v *Viewer) Showing() <-chan struct{} { return v.showing }
 
-// noteShown records that a picture is on display. The caller holds v.mu.
+// noteShown records that a frame is displayed. The caller holds v.mu.
 func (v *Viewer) noteShown() {
 	if !v.shown {
 		v.shown = true
@@ -237,8 +237,8 @@ func (v *Viewer) Configure(c *catalog.Catalog, name func(catalog.Track) moqt.Tra
 	v.name = func(track string) moqt.TrackName { return namespaced[track] }
 }
 
-// Play plays over one connection until ctx ends or the publisher ends the video. In the latter case
-// it returns nil.
+// Play plays over one connection. It returns nil if the publisher ends the video, otherwise
+// ctx.Err() or the error that ended the video's subscription.
 func (v *Viewer) Play(ctx context.Context, s *moqt.Session) error {
 	ctx, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -302,7 +302,7 @@ func (v *Viewer) local(stamp time.Time) time.Time {
 	return stamp.Add(v.minDelay)
 }
 
-// due returns the time at which to display a frame: on this machine's clock, or on the playback's
+// due returns the time at which to display a frame, on this machine's clock or on the playback's
 // timeline. The caller holds v.mu.
 func (v *Viewer) due(stamp time.Time) time.Time {
 	if v.playback != nil {
@@ -311,9 +311,9 @@ func (v *Viewer) due(stamp time.Time) time.Time {
 	return v.local(stamp).Add(v.latency)
 }
 
-// playhead returns the media time on display at local time now, in seconds since the first picture.
+// playhead returns the media time displayed at local time now, in seconds since the first frame.
 // The caller holds v.mu.
 func (v *Viewer) playhead(now time.Time) float64 { return now.Sub(v.due(v.first)).Seconds() }
 
-// media converts a timestamp to seconds since the first picture.
+// media converts a timestamp to seconds since the first frame.
 func (v *Viewer) media(stamp time.Time) float64 { return stamp.Sub(v.first).Seconds() }

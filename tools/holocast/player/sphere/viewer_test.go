@@ -28,10 +28,10 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var namespace = moqt.Namespace{"holocast", "tour"}
 
-// avcC is the configuration of video that is never decoded.
+// avcC is the decoder configuration of video that is never decoded.
 var avcC = []byte{1, 0x42, 0xc0, 0x1e, 0xff, 0xe1, 0, 4, 0x67, 0x42, 0xc0, 0x1e, 1, 0, 2, 0x68, 0xce}
 
-// film returns a sphere of 8×4 tiles at two qualities of 60 and 240 kbit/s per tile.
+// film returns a sphere of 8×4 tiles at two qualities, with 60 and 240 kbit/s per tile.
 func film() spheretest.Film {
 	frames := [2][]byte{make([]byte, 250), make([]byte, 1000)}
 	low := make([]byte, 500)
@@ -117,7 +117,7 @@ func watchNow(t *testing.T, f spheretest.Film, cfg sphere.Config, gops int, miss
 	return report
 }
 
-// without returns a handler that rejects requests for tracks with these name prefixes.
+// without returns a handler that rejects requests for tracks with the given name prefixes.
 func without(h moqt.Handler, prefixes ...string) moqt.Handler {
 	missing := func(n moqt.TrackName) bool {
 		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(n.Name, p) })

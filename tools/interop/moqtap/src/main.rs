@@ -1,6 +1,6 @@
-//! A publisher and a viewer built on moqtap-client, at any MOQT relay: announces and withdraws
-//! namespaces, subscribes, and fetches both cached and uncached groups. Prints one line, or the
-//! failed step.
+//! A publisher and a viewer built on moqtap-client, for any MOQT relay. They announce and withdraw
+//! namespaces, subscribe, and fetch both cached and uncached groups. The program prints one line,
+//! or the step that failed.
 
 use std::env;
 use std::error::Error;
@@ -27,7 +27,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Objects per group.
 const OBJECTS: u64 = 4;
-/// A group that is only fetched.
+/// A group that can only be fetched.
 const STORED: u64 = 5;
 /// The group sent to subscribers.
 const LIVE: u64 = 9;
@@ -79,8 +79,8 @@ async fn accepted(conn: &mut Connection, stream: &mut RequestStream, what: &str)
 }
 
 /// Announces the namespace and answers the relay's requests. Sends the live group for each message
-/// on live, and withdraws the namespace when the channel closes. Returns the number of FETCHes that
-/// the relay forwarded.
+/// on `live`, and withdraws the namespace when the channel closes. Returns the number of FETCHes
+/// that the relay forwarded.
 async fn serve(conn: &mut Connection, mut live: mpsc::Receiver<()>) -> Result<usize> {
     let mut announced = conn.publish_namespace(namespace(), Vec::new()).await?;
     accepted(conn, &mut announced, "PUBLISH_NAMESPACE").await?;

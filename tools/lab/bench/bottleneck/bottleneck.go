@@ -1,5 +1,5 @@
-// Package bottleneck measures what a viewer receives over a path below the stream's rate: frame
-// rate and delay of one camera; complete groups of a base track and its tiles; and wasted bytes. It
+// Package bottleneck measures what a viewer receives over a path below the stream's rate: the frame
+// rate and delay of one camera, complete groups of a base track and its tiles, and wasted bytes. It
 // compares internal/origin with MOQT's delivery timeout alone and with no timeout, interleaved,
 // over emulated paths. It also compares frames in datagrams with frames on streams over lossy
 // paths.
@@ -38,8 +38,8 @@ const (
 	// Holocast is internal/origin, as relay and capture server use it.
 	Holocast = "holocast"
 
-	// DeliveryTimeout is the draft's delivery timeout alone: late frames are reset, the following
-	// ones wait.
+	// DeliveryTimeout is the draft's delivery timeout alone. Late frames are reset while the
+	// following ones wait.
 	DeliveryTimeout = "timeout"
 
 	// Queue sends every frame in full, in order.
@@ -128,10 +128,10 @@ func (p Path) conditions() string {
 }
 
 // payloadShare is the payload's share of a path's rate over QUIC with full packets. BBR reaches it
-// at 400 Mbit/s (docs/results/congestion.md). Headers from Ethernet to QUIC take the rest.
+// at 400 Mbit/s (docs/results/congestion.md). Headers from Ethernet to QUIC take up the rest.
 const payloadShare = 381.0 / 400
 
-// fits returns the frame rate that the path can carry, up to the camera's.
+// fits returns the frame rate that the path can carry, at most the camera's.
 func (p Path) fits() float64 {
 	return min(FramesPerS, p.RateMbps*1e6*payloadShare*(1-p.Loss)/(8*FrameBytes))
 }
@@ -140,7 +140,8 @@ func (p Path) fits() float64 {
 type Figures struct {
 	FPS float64 `json:"fps"` // captured during the measurement and complete within lateFrame
 
-	// From capture to last byte, of frames completed during the measurement; 0 = none.
+	// Delay from capture to last byte, over frames completed during the measurement; 0 if there are
+	// none.
 	DelayP50Ms float64 `json:"frame_delay_ms_p50"`
 	DelayP95Ms float64 `json:"frame_delay_ms_p95"`
 
@@ -167,11 +168,11 @@ type Summary struct {
 	Fits float64            `json:"fits_fps"` // frame rate that the path can carry
 	Of   map[string]Figures `json:"of"`       // by contender
 
-	// Late lists contenders for which the emulator stayed late in every attempt of a measurement.
+	// Late lists contenders for which the emulator was late in every attempt of a measurement.
 	Late []string `json:"emulator_late"`
 }
 
-// summarize computes the medians. Paths keep their order of appearance.
+// summarize computes the medians. Paths stay in order of appearance.
 func (r *Result) summarize() {
 	r.Paths = nil
 	of := map[Path]map[string][]Measurement{}
@@ -270,8 +271,8 @@ func (r Result) cameraMarkdown() string {
 	return b.String()
 }
 
-// SavePlots plots frame rate and delay against path rate into dir, for paths with the same loss as
-// the first one.
+// SavePlots writes plots of frame rate and delay against path rate into dir, for paths with the
+// same loss as the first one.
 func (r Result) SavePlots(dir string) error {
 	if len(r.Paths) == 0 {
 		return nil

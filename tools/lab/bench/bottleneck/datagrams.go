@@ -7,7 +7,8 @@ import (
 	"holocast/internal/parts"
 )
 
-// The lossy paths: path 1 of Table I of Qian et al. without its variation, at several loss rates.
+// The lossy paths are path 1 of Table I of Qian et al. without its variation, at several loss
+// rates.
 const (
 	datagramFrameBytes = 376_000 // a real NFOV frame of 238 k points in layout A
 	datagramRate       = 400     // Mbit/s of Ethernet frames
@@ -22,7 +23,7 @@ const (
 
 // DatagramRun holds one viewer's figures for one hop, transport and delivery mode.
 type DatagramRun struct {
-	Loss      float64 `json:"loss"` // share of packets, in each direction
+	Loss      float64 `json:"loss"` // fraction of packets, in each direction
 	Hop       string  `json:"hop"`  // the emulated hop
 	Transport string  `json:"transport"`
 	Delivery  string  `json:"delivery"`
@@ -34,8 +35,8 @@ type DatagramRun struct {
 	DelayP95 float64 `json:"delay_p95_ms"`
 	DelayP99 float64 `json:"delay_p99_ms"`
 
-	// Overhead is the UDP payload received in excess of the frames' payload, as a share of the
-	// latter.
+	// Overhead is the UDP payload received in excess of the frames' payload, as a fraction of the
+	// frames' payload.
 	Overhead float64     `json:"overhead"`
 	Parts    parts.Stats `json:"parts"`            // of datagram delivery
 	Unsent   uint64      `json:"datagrams_unsent"` // dropped by the publisher's session

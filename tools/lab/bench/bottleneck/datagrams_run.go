@@ -65,8 +65,8 @@ func measureDatagrams(ctx context.Context, o Options) (runs []DatagramRun, err e
 	return runs, nil
 }
 
-// measure runs a publisher on host a and a viewer on host b. The relay's host decides which hop is
-// emulated.
+// measure runs a publisher on host a and a viewer on host b. The relay's host determines which hop
+// is emulated.
 func (r *DatagramRun) measure(ctx context.Context, binary, transport string, warm, duration time.Duration) (err error) {
 	t, err := topology.OnePath("datagrams", fmt.Sprintf("rate: %dMbit, delay: %dms, queue: 30ms, loss: %g%%",
 		datagramRate, datagramDelay, 100*r.Loss))
@@ -130,7 +130,7 @@ func (r *DatagramRun) measure(ctx context.Context, binary, transport string, war
 				v.add(p.Bytes, 0)
 			}
 		})
-	running.Go(func() { _ = receiver.Run() }) // until ctx ends
+	running.Go(func() { _ = receiver.Run() }) // until ctx is done
 	running.Go(func() { _ = v.receive(ctx, sub) })
 	running.Go(func() { _ = sendFrames(ctx, v.began, datagramFrameBytes, sender(track, r.Delivery)) })
 	if err := pause.For(ctx, warm); err != nil {

@@ -14,8 +14,8 @@ import (
 	"holocast/internal/quiccc"
 )
 
-// TestDatagrams measures briefly. It checks that frames arrive, not how many: a busy machine may
-// lose all of a measurement's frames.
+// TestDatagrams measures briefly. It checks that frames arrive, but not how many, since a busy
+// machine may lose all frames of a measurement.
 func TestDatagrams(t *testing.T) {
 	if err := netlab.Supported(); err != nil {
 		t.Skip("no network namespaces: ", err)
@@ -52,7 +52,7 @@ func TestDatagrams(t *testing.T) {
 		t.Errorf("the table:\n%s", md)
 	}
 
-	// A later run of another part keeps this part's result.
+	// A later run of another part preserves this part's result.
 	b, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)

@@ -21,10 +21,10 @@ import (
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
-// attempts limits the repetitions of a measurement with a late emulator.
+// attempts bounds how often a measurement is tried while the emulator is late.
 const attempts = 3
 
-// paths returns the camera part's paths: round trip 60 ms, queue twice that.
+// paths returns the camera part's paths, with a round-trip time of 60 ms and queues of 120 ms.
 func paths(quick bool) []Path {
 	path := func(rate, loss float64) Path { return Path{RateMbps: rate, DelayMs: 30, QueueMs: 120, Loss: loss} }
 	if quick {
@@ -54,7 +54,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	}
 	r := Result{FrameBytes: FrameBytes, FramesPerS: FramesPerS, TimeoutMs: Timeout.Milliseconds(), Began: time.Now()}
 
-	// Contenders alternate, so a busy machine slows all alike.
+	// Contenders alternate, so a busy machine slows all of them alike.
 	turns := func(paths []Path, measure func(Path, string) (failures []string, accept func(), err error)) error {
 		for _, path := range paths {
 			for _, contender := range Contenders() {
@@ -175,7 +175,7 @@ func measure(ctx context.Context, path Path, contender string, warmup, duration 
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer v.session.Close(wire.NoError, "")
-	defer cancel() // runs before the session's close, which then counts as no failure
+	defer cancel() // runs before the session's close, which then does not count as a failure
 	sub, err := v.session.Subscribe(ctx, trackName, moqt.SubscribeOptions{})
 	if err != nil {
 		return r, err
@@ -220,8 +220,8 @@ func measure(ctx context.Context, path Path, contender string, warmup, duration 
 	return r, nil
 }
 
-// sendFrames sends frames of n bytes until ctx ends. Each starts with its capture time in ns since
-// began.
+// sendFrames sends frames of n bytes until ctx is done. Each starts with its capture time in ns
+// since began.
 func sendFrames(ctx context.Context, began time.Time, n int, send func(ctx context.Context, group uint64,
 	frame []byte) error,
 ) error {
@@ -258,7 +258,7 @@ type frame struct {
 	measured          int // bytes received during the measurement
 }
 
-// receive reads frames on streams until the subscription or ctx ends.
+// receive reads frames on streams until the subscription ends or ctx is done.
 func (v *viewer) receive(ctx context.Context, sub *moqt.Subscription) error {
 	var reading sync.WaitGroup
 	defer reading.Wait()
@@ -287,7 +287,7 @@ func (v *viewer) read(sg *moqt.SubgroupReader) {
 		}
 	}
 	v.add(payload, measured)
-	_, _ = sg.NextObject() // reading the stream's end releases the stream
+	_, _ = sg.NextObject() // reading to the end releases the stream
 }
 
 func (v *viewer) add(payload []byte, measured int) {

@@ -13,7 +13,7 @@ import (
 func TestFigures(t *testing.T) {
 	s := time.Second
 	v := viewer{frames: []frame{
-		{captured: s / 2, arrived: s, measured: 30},        // captured before, arrived during the measurement
+		{captured: s / 2, arrived: s, measured: 30},        // captured before the measurement, arrived during it
 		{captured: s, arrived: 3 * s / 2, measured: 100},   // in time
 		{captured: s, arrived: 5 * s / 2, measured: 100},   // late
 		{captured: 5 * s / 2, arrived: 3 * s, measured: 7}, // in time, but after the measurement
@@ -25,7 +25,7 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// TestRun checks that a quick run's figures are possible, not that they are good.
+// TestRun checks that a quick run's figures are plausible, not that they are good.
 func TestRun(t *testing.T) {
 	if err := netlab.Supported(); err != nil {
 		t.Skip("network lab unavailable: ", err)

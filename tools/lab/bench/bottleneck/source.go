@@ -14,7 +14,7 @@ import (
 
 var trackName = moqt.TrackName{Namespace: moqt.Namespace{"holocast", "bench"}, Name: "points/0/full"}
 
-// source is one contender's way to send frames to one viewer.
+// source is one contender's way of sending frames to one viewer.
 type source struct {
 	handler moqt.Handler
 
@@ -41,7 +41,7 @@ func header(group uint64) wire.SubgroupHeader {
 	}
 }
 
-// properties returns a track's properties with a delivery timeout, as the capture server sets them.
+// properties returns a track's properties with a delivery timeout, as set by the capture server.
 func properties(timeout time.Duration) moqt.Properties {
 	if timeout == 0 {
 		return nil
@@ -65,7 +65,7 @@ func fromOrigin() source {
 }
 
 // fromPublication writes each frame on its own goroutine. Without a timeout, unsent frames stay in
-// memory: about 50 MB per measurement.
+// memory, about 50 MB per measurement.
 func fromPublication(timeout time.Duration) source {
 	accepted := make(chan *moqt.Publication, 1)
 	var pub *moqt.Publication
@@ -84,7 +84,7 @@ func fromPublication(timeout time.Duration) source {
 					return ctx.Err()
 				}
 			}
-			w, err := pub.OpenSubgroup(header(group)) // on this goroutine, so streams open in order
+			w, err := pub.OpenSubgroup(header(group)) // on this goroutine, so that streams open in order
 			if err != nil {
 				return err
 			}
@@ -92,7 +92,7 @@ func fromPublication(timeout time.Duration) source {
 				w.SetDeadline(time.Now().Add(timeout))
 			}
 			writing.Go(func() {
-				// WriteObject fails if the frame was late or the session ended.
+				// WriteObject fails if the frame was late or the session has ended.
 				if w.WriteObject(moqt.Object{}, frame) == nil {
 					_ = w.Close()
 				}

@@ -9,8 +9,8 @@ import (
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
-// The tiled stream: a base track and tiles of descending priority, in groups of one second whose
-// objects depend on each other.
+// The tiled stream consists of a base track and tiles of descending priority, in one-second groups
+// whose objects depend on each other.
 const (
 	Tiles          = 32
 	TileBytes      = 4_166 // per object: 1 Mbit/s per tile
@@ -47,7 +47,8 @@ type TileFigures struct {
 	// group is incomplete.
 	Inverted float64 `json:"inverted_percent"`
 
-	// DelayP95Ms is from capture to the last byte, of objects in complete groups.
+	// DelayP95Ms is the 95th percentile of the delay from capture to the last byte, over objects in
+	// complete groups.
 	DelayP95Ms float64 `json:"object_delay_ms_p95"`
 	Wasted     float64 `json:"wasted_percent"` // bytes that are not payload of complete groups
 }
@@ -59,7 +60,8 @@ type TileMeasurement struct {
 	Seconds   float64 `json:"seconds"`
 	TileFigures
 
-	// CompleteOf is the percentage of complete groups by track: the base, then tiles by priority.
+	// CompleteOf is the percentage of complete groups by track, first the base, then the tiles in
+	// order of priority.
 	CompleteOf []float64 `json:"complete_percent"`
 	Failures   []string  `json:"emulator_failures,omitempty"`
 	Warnings   []string  `json:"emulator_warnings,omitempty"`

@@ -50,7 +50,7 @@ func tileHeader(track int, group uint64) wire.SubgroupHeader {
 	}
 }
 
-// tileSource is one contender's way to send the tracks. send does not wait.
+// tileSource is one contender's way of sending the tracks. send does not wait.
 type tileSource struct {
 	handler moqt.Handler
 	send    func(track int, group, object uint64, payload []byte) error
@@ -116,7 +116,7 @@ func tilesFromPublications(timeout time.Duration) tileSource {
 				mu.Unlock()
 				w, err := pub.OpenSubgroup(tileHeader(track, group))
 				if errors.Is(err, moqt.ErrStreamsBlocked) {
-					groups[track], writers[track] = nil, nil // stream limit reached: the group is lost
+					groups[track], writers[track] = nil, nil // stream limit reached, so the group is lost
 					return nil
 				}
 				if err != nil {
@@ -127,7 +127,7 @@ func tilesFromPublications(timeout time.Duration) tileSource {
 				writing.Go(func() {
 					var id uint64
 					for payload := range objects {
-						// WriteObject fails if the group was late or the session ended.
+						// WriteObject fails if the group was late or the session has ended.
 						if w.WriteObject(moqt.Object{ID: id}, payload) != nil {
 							return
 						}
@@ -139,7 +139,7 @@ func tilesFromPublications(timeout time.Duration) tileSource {
 			if groups[track] == nil {
 				return nil
 			}
-			groups[track] <- payload // never blocks: the channel holds a group
+			groups[track] <- payload // never blocks, since the channel holds a group
 			if object == ObjectsPerS-1 {
 				if timeout > 0 {
 					writers[track].SetDeadline(time.Now().Add(timeout))
@@ -176,7 +176,7 @@ func measureTiles(ctx context.Context, path Path, contender string, warmup, dura
 	ctx, cancel := context.WithCancel(ctx)
 	defer running.Wait()
 	defer v.session.Close(wire.NoError, "")
-	defer cancel() // runs before the session's close, which then counts as no failure
+	defer cancel() // runs before the session's close, which then does not count as a failure
 	failed := make(chan error, 2+Tiles)
 	for i := range 1 + Tiles {
 		sub, err := v.session.Subscribe(ctx, tileName(i), moqt.SubscribeOptions{})
@@ -210,7 +210,7 @@ func measureTiles(ctx context.Context, path Path, contender string, warmup, dura
 	v.measure(false)
 	bytes = v.session.Stats().BytesReceived - bytes
 
-	// Wait for the last group, which has just ended, until it would be late.
+	// Wait until the last group, which has just ended, would be late.
 	if err := pause(began.Add(warmup + duration + lateFrame)); err != nil {
 		return r, err
 	}
@@ -224,8 +224,8 @@ func measureTiles(ctx context.Context, path Path, contender string, warmup, dura
 	return r, nil
 }
 
-// sendTiles sends the tracks until ctx ends. Each payload starts with its capture time in ns since
-// began.
+// sendTiles sends the tracks until ctx is done. Each payload starts with its capture time in ns
+// since began.
 func sendTiles(ctx context.Context, began time.Time, src tileSource) error {
 	next := time.Now()
 	for n := uint64(0); ; n++ {
@@ -321,8 +321,7 @@ func (v *tileViewer) complete(track int, group uint64) bool {
 	return g != nil && g.objects == ObjectsPerS && g.delays[len(g.delays)-1] < lateFrame
 }
 
-// figures computes the figures of the groups from up to, not including, to, given the bytes
-// received in that time.
+// figures computes the figures of the groups [from, to), given the bytes received in that time.
 func (v *tileViewer) figures(from, to uint64, bytes uint64) (f TileFigures, complete []float64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

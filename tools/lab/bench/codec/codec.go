@@ -1,6 +1,6 @@
-// Package codec measures the point-cloud codec on one thread: bytes per point and encoding and
-// decoding time of layouts A and B, and of LiveScan3D's layout and zstd level. Runs are
-// interleaved, so a busy machine slows all alike.
+// Package codec measures the point-cloud codec on one thread: bytes per point, and encoding and
+// decoding times of layouts A and B and of LiveScan3D's layout and zstd level. Runs are
+// interleaved, so a busy machine slows all of them alike.
 package codec
 
 import (
@@ -22,8 +22,8 @@ const liveScanLevel = 2
 
 // Options configure Run.
 type Options struct {
-	// DataDir is the folder (HOLOCAST_DATA) that contains livescan_testdata. Without it Run
-	// measures a synthetic scene and the result says so.
+	// DataDir is the folder (HOLOCAST_DATA) that contains livescan_testdata. Without it, Run
+	// measures a synthetic scene, and the result says so.
 	DataDir string
 	Quick   bool      // one frame per camera and few repetitions; takes seconds
 	Log     io.Writer // progress lines; nil discards them

@@ -14,8 +14,8 @@ import (
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
-// cpuFor returns the CPU seconds per gigabit of both ends of a loopback connection, at whatever
-// rate it reaches.
+// cpuFor returns the CPU seconds per gigabit of both ends of a loopback connection that sends as
+// fast as it can.
 func cpuFor(ctx context.Context, transport string, d time.Duration) (float64, error) {
 	f := &flow{transport: transport}
 	if err := f.openQUIC(ctx, here, here, netip.MustParseAddrPort("127.0.0.1:0")); err != nil {
@@ -55,7 +55,7 @@ func cpu(ctx context.Context, turns int, d time.Duration) (*CPU, error) {
 		for _, transport := range []string{"bbr", stock} {
 			s, err := cpuFor(ctx, transport, d)
 			if err != nil {
-				return nil, fmt.Errorf("processor time: %w", err)
+				return nil, fmt.Errorf("measure CPU time: %w", err)
 			}
 			seconds[transport] = append(seconds[transport], s)
 		}

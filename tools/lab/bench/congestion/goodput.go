@@ -8,14 +8,14 @@ import (
 )
 
 // goodput estimates the application data that has arrived, in any order. The bytes that the
-// application reads do not measure it: during a gap it reads nothing, and then the whole backlog at
-// once, which within a few seconds can exceed the path's rate. goodput therefore scales arrivals,
-// counted by packet, by the share of new application data: the maximum of read/arrived, reached
-// when no gap is open.
+// application reads do not measure it, since during a gap the application reads nothing, and then
+// the whole backlog in one go, which within a few seconds can exceed the path's rate. goodput
+// therefore scales arrivals, counted by packet, by the fraction of new application data. That
+// fraction is the maximum of read/arrived, which is reached when no gap is open.
 type goodput struct{ share float64 }
 
-// lookEvery is the interval between looks for a moment without a gap. Over path 1 a gap begins
-// every 60 ms and lasts a round trip.
+// lookEvery is the interval between attempts to find a moment without a gap. Over path 1 a gap
+// begins every 60 ms and lasts one round trip.
 const lookEvery = 10 * time.Millisecond
 
 // look records the bytes read by the application and the arrivals, in any unit.
@@ -30,8 +30,8 @@ func (g *goodput) mbps(arrived int64, d time.Duration) float64 {
 	return g.share * float64(arrived) * 8e-6 / d.Seconds()
 }
 
-// watch samples flows until ctx ends. It updates their goodputs after warmup, because a flow has no
-// duplicates before its first loss.
+// watch samples flows until ctx is done. It updates their goodputs after warmup, because a flow has
+// no duplicates before its first loss.
 func watch(ctx context.Context, flows []*flow, warmup time.Duration) ([]series, []goodput) {
 	lines, goodputs := make([]series, len(flows)), make([]goodput, len(flows))
 	began, last := time.Now(), time.Duration(0)

@@ -10,11 +10,11 @@ import (
 	"holocast/internal/netlab/chart"
 )
 
-// plotEvery is the time per plotted point. A varying delay delivers in bursts.
+// plotEvery is the time per plotted point. With varying delay, a path delivers in bursts.
 const plotEvery = 500 * time.Millisecond
 
-// SavePlots draws throughput and frame delay over time into dir: the first valid run of each kind,
-// as congestion-NAME.svg.
+// SavePlots draws throughput and frame delay over time into dir. It plots the first valid run of
+// each kind as congestion-NAME.svg.
 func (r Result) SavePlots(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -126,7 +126,8 @@ func (s series) throughput(name string) chart.Series {
 	return line
 }
 
-// rtt returns the round-trip time over time, without points if the flow does not report it.
+// rtt returns the round-trip time over time. It has no points if the flow does not report the
+// round-trip time.
 func (s series) rtt(name string) chart.Series {
 	line := chart.Series{Name: name}
 	for _, p := range s {

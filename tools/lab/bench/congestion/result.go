@@ -1,5 +1,6 @@
-// Package congestion measures congestion control over emulated paths: throughput, queueing delay,
-// frame delay and fairness of our controllers, quic-go's NewReno and the kernel's TCP, in one run.
+// Package congestion measures congestion control over emulated paths. In one run it compares the
+// throughput, queueing delay, frame delay and fairness of our controllers, quic-go's NewReno and
+// the kernel's TCP.
 package congestion
 
 import (
@@ -29,7 +30,7 @@ const (
 	// stock is quic-go's published NewReno.
 	stock = "stock"
 
-	// tcpPrefix and a name select the kernel's TCP with that congestion control.
+	// tcpPrefix followed by a name selects the kernel's TCP with that congestion control.
 	tcpPrefix = "tcp-"
 )
 
@@ -38,7 +39,7 @@ const (
 type Result struct {
 	Controllers  []string         `json:"controllers"` // in this build
 	Path1        Comparison       `json:"path1"`
-	Path1Varying Comparison       `json:"path1_varying"` // delay changing continuously between 20 and 70 ms
+	Path1Varying Comparison       `json:"path1_varying"` // delay varying continuously between 20 and 70 ms
 	LiveNFOV     Live             `json:"live_nfov"`
 	LiveVarying  Live             `json:"live_nfov_varying"`
 	Fairness     map[string]Share `json:"fairness,omitempty"` // by path and flows
@@ -66,9 +67,9 @@ type Comparison struct {
 	QueueDelayP99Ms float64 `json:"queue_delay_ms_p99"`
 }
 
-// Live holds one camera's frames: 375 kB, 30 times a second.
+// Live holds one camera's frames of 375 kB, 30 per second.
 type Live struct {
-	BBRFPS          float64 `json:"bbr_fps"` // of frames that arrive within a second
+	BBRFPS          float64 `json:"bbr_fps"` // of frames that arrive within one second
 	NewRenoFPS      float64 `json:"newreno_fps"`
 	BBRDelayP50Ms   float64 `json:"bbr_frame_delay_ms_p50"`
 	BBRDelayP99Ms   float64 `json:"bbr_frame_delay_ms_p99"`
@@ -81,7 +82,7 @@ type Share struct {
 	Mbps []float64 `json:"mbps"`
 }
 
-// CPU is both ends' CPU time over loopback, in seconds per gigabit.
+// CPU is the CPU time of both ends over loopback, in seconds per gigabit.
 type CPU struct {
 	BBR   float64 `json:"bbr_s_per_gbit"`
 	Stock float64 `json:"stock_s_per_gbit"`
@@ -102,7 +103,7 @@ type Measurement struct {
 	DelayP50Ms     float64  `json:"one_way_delay_ms_p50"`
 	DelayP99Ms     float64  `json:"one_way_delay_ms_p99"`
 	QueueDrops     uint64   `json:"queue_drops"`            // packets, including the warm-up
-	Lost           uint64   `json:"path_losses"`            // packets lost by the path itself, including the warm-up
+	Lost           uint64   `json:"path_losses"`            // packets lost by the path itself, also during the warm-up
 	DepartureP99Us float64  `json:"departure_error_p99_us"` // of the emulator
 	Failures       []string `json:"emulator_failures,omitempty"`
 	Warnings       []string `json:"emulator_warnings,omitempty"`
@@ -112,7 +113,7 @@ type Measurement struct {
 type Flow struct {
 	Transport  string  `json:"transport"`
 	Mbps       float64 `json:"mbps"`
-	FPS        float64 `json:"fps,omitempty"` // captured during the measurement and arrived within a second
+	FPS        float64 `json:"fps,omitempty"` // captured during the measurement and arrived within one second
 	FrameP50Ms float64 `json:"frame_delay_ms_p50,omitempty"`
 	FrameP99Ms float64 `json:"frame_delay_ms_p99,omitempty"`
 
@@ -233,7 +234,7 @@ func (m *Measurement) mark() string {
 func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	var old Result
 	if err := json.Unmarshal(earlier, &old); err != nil {
-		return nil, fmt.Errorf("earlier result: %w", err)
+		return nil, fmt.Errorf("read earlier result: %w", err)
 	}
 	has := func(part string) bool {
 		return slices.ContainsFunc(r.Measured, func(p Part) bool { return p.Name == part })

@@ -53,7 +53,7 @@ const (
 	frameInterval = time.Second / 30
 )
 
-// attempts limits the repetitions of a measurement with a late emulator.
+// attempts bounds how often a measurement is tried while the emulator is late.
 const attempts = 3
 
 // Run runs the benchmark. It needs permission to create network namespaces.
@@ -67,7 +67,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		return Result{}, err
 	}
 	if !quiccc.Patched() {
-		return Result{}, errors.New("this program lacks our quic-go patches, so it has only one congestion control: " +
+		return Result{}, errors.New("this program lacks our quic-go patches, so it has only one congestion control; " +
 			"build it with make")
 	}
 	plans, err := plansFor(o)
@@ -116,7 +116,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 }
 
 // measureWell repeats a measurement while the emulator is late, and returns the number of
-// repetitions. The last attempt counts in any case. A quick run does not repeat.
+// repetitions. The last attempt counts in any case. A quick run is not repeated.
 func measureWell(ctx context.Context, p plan, quick bool) (*Measurement, int, error) {
 	for again := 0; ; again++ {
 		m, err := measure(ctx, p.topology, p.transports, p.load)
@@ -167,7 +167,7 @@ func plansFor(o Options) ([]plan, error) {
 				transports[:3]
 		}
 
-		// Transports alternate, so a busy machine slows all alike.
+		// Transports alternate, so a busy machine slows all of them alike.
 		for range repeat {
 			for _, name := range []string{"path1", "path1-varying"} {
 				for _, transport := range transports {

@@ -7,7 +7,7 @@ import (
 	"errors"
 )
 
-// Run fails: emulated paths need Linux network namespaces.
+// Run returns an error, since emulated paths need Linux network namespaces.
 func Run(context.Context, Options) (Result, error) {
 	return Result{}, errors.New("emulated paths need Linux")
 }

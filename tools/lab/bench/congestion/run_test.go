@@ -54,7 +54,7 @@ func TestProcessorTime(t *testing.T) {
 	}
 }
 
-// TestMeasure transfers each kind of traffic over an emulated path for a second.
+// TestMeasure transfers each kind of traffic over an emulated path for one second.
 func TestMeasure(t *testing.T) {
 	if err := netlab.Supported(); err != nil {
 		t.Skip(err)
@@ -106,9 +106,9 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// TestGoodput simulates a path that delivers 10 MB/s in packets of 1250 bytes, 1000 of them new
-// data. The application is blocked by a gap that opens before the measurement and is filled during
-// it.
+// TestGoodput simulates a path that delivers 10 MB/s in 1250-byte packets, each with 1000 bytes of
+// new data. The application is blocked by a gap that opens before the measurement and is filled
+// during it.
 func TestGoodput(t *testing.T) {
 	var g goodput
 	for ms := int64(1000); ms <= 3000; ms += 10 {

@@ -15,6 +15,6 @@ type series []point
 type point struct {
 	at      time.Duration // since the flows began
 	arrived int64         // total, as flow.arrived
-	mbps    float64       // of application data, since the previous point
+	mbps    float64       // application data since the previous point
 	est     congestion.Estimates
 }

@@ -39,8 +39,8 @@ type flow struct {
 
 	received atomic.Int64 // bytes read by the application
 
-	// arrived returns the amount that has reached the receiving host, in any order and including
-	// duplicates: bytes of QUIC packets, or segments of TCP.
+	// arrived returns how much has reached the receiving host, in any order and including
+	// duplicates, in bytes of QUIC packets or segments of TCP.
 	arrived func() int64
 	frames  frameLog
 	close   func()
@@ -60,7 +60,7 @@ func (l *frameLog) add(sent time.Time) {
 	l.delays, l.at = append(l.delays, now.Sub(sent)), append(l.at, now)
 }
 
-// captured returns the delays of frames captured between from and to that arrived.
+// captured returns the delays of those frames captured between from and to that arrived.
 func (l *frameLog) captured(from, to time.Time) []time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,7 +73,7 @@ func (l *frameLog) captured(from, to time.Time) []time.Duration {
 	return d
 }
 
-// lines returns a plot of the frames: arrival in seconds after from, and delay in ms.
+// lines returns a plot of the frames, with arrival in seconds after from and delay in ms.
 func (l *frameLog) lines(from time.Time) (t, y []float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,7 +92,7 @@ func here(do func() error) error { return do() }
 // open connects host a to host b of a lab.
 func open(ctx context.Context, lab *netlab.Lab, transport string, port uint16) (*flow, error) {
 	if lab.Node("a") == nil || lab.Node("b") == nil {
-		return nil, errors.New("the topology has no hosts a and b")
+		return nil, errors.New("the topology lacks host a or b")
 	}
 	a, b := place(lab.Node("a").Namespace.Do), place(lab.Node("b").Namespace.Do)
 	addr := netip.AddrPortFrom(lab.Node("b").Addr, port)
@@ -176,8 +176,8 @@ func (f *flow) count(r io.Reader) {
 
 const alpn = "holocast-bench"
 
-// receiveWindow exceeds every measured bandwidth-delay product, so flow control does not limit a
-// flow.
+// receiveWindow exceeds every measured bandwidth-delay product, so that flow control does not limit
+// a flow.
 const receiveWindow = 64 << 20
 
 func quicConfig() *quic.Config {
@@ -286,7 +286,7 @@ func (b *bulk) Write(p []byte) (int, error) {
 
 func (b *bulk) Close() error { return nil }
 
-// frameHeader holds a frame's capture time in Unix ns; 0 for bulk data.
+// frameHeader holds a frame's capture time in Unix ns, or 0 for bulk data.
 const frameHeader = 8
 
 func (f *flow) receive(s io.Reader) {
@@ -302,21 +302,21 @@ func (f *flow) receive(s io.Reader) {
 	}
 }
 
-// runBulk sends continuously until ctx ends.
+// runBulk sends continuously until ctx is done.
 func (f *flow) runBulk(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, f.close)
 	defer stop()
 	data := make([]byte, 4<<20) // the size of a kernel socket buffer
 	for ctx.Err() == nil {
 		if _, err := f.send.Write(data); err != nil && ctx.Err() == nil {
-			return fmt.Errorf("%s: sending ended: %w", f.transport, err)
+			return fmt.Errorf("%s: send: %w", f.transport, err)
 		}
 	}
 	return nil
 }
 
-// runFrames captures frames of size bytes until ctx ends. Each is written by its own goroutine, as
-// a live source does not wait for the previous frame.
+// runFrames captures frames of size bytes until ctx is done. Each is written by its own goroutine,
+// since a live source does not wait for the previous frame.
 func (f *flow) runFrames(ctx context.Context, interval time.Duration, size int) (captured int, err error) {
 	var wg sync.WaitGroup
 	defer wg.Wait()

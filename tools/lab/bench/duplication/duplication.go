@@ -1,7 +1,7 @@
 // Package duplication reproduces the evaluation of Qian et al., "Enabling eBPF-based packet
-// duplication for robust volumetric video streaming" (Section IV): a live session of capture
-// server, relay and player over the five paths of Table I, emulated, with an edge pair and its
-// controller in between. The session's programs are unaware of the pair.
+// duplication for robust volumetric video streaming" (Section IV). It runs a live session of
+// capture server, relay and player over the emulated five paths of Table I, with an edge pair and
+// its controller in between. The session's programs are unaware of the pair.
 package duplication
 
 import (
@@ -16,18 +16,19 @@ import (
 
 // Options configure Run.
 type Options struct {
-	Data  string // folder with recordings of real cameras; "" = the synthetic performer
+	Data  string // folder with recordings of real cameras; "" means the synthetic performer
 	Quick bool   // runs of 20 s instead of 60 s
 
-	// App carries the frames; default Push.
+	// App carries the frames; the default is Push.
 	App App
 
-	// Parts selects levels, modes and, for LiveScan, congestion controls. Of each kind that Parts
-	// does not mention, all are measured.
+	// Parts selects levels, modes and, for LiveScan, congestion controls. If it mentions none of a
+	// kind, all of that kind are measured.
 	Parts []string
 	Log   io.Writer // progress lines; nil discards them
 
-	// Keep is the folder for the programs' logs and frame lists; "" = delete them after each run.
+	// Keep is the folder for the programs' logs and frame lists; if it is "", they are deleted
+	// after each run.
 	Keep string
 }
 
@@ -37,7 +38,7 @@ type App string
 // The applications.
 const (
 	Push     App = "push"     // our relay and player, over QUIC with BBR
-	LiveScan App = "livescan" // LiveScan3D's viewer protocol: the viewer requests each frame over TCP
+	LiveScan App = "livescan" // LiveScan3D's viewer protocol, in which the viewer requests each frame over TCP
 	Uplink   App = "uplink"   // Push with the relay on the viewer's side of the paths
 )
 
@@ -63,7 +64,7 @@ const (
 // Congestions lists the congestion controls.
 var Congestions = []Congestion{Cubic, BBR}
 
-// Mode is a way to use the paths.
+// Mode is a way of using the paths.
 type Mode string
 
 // The modes that the paper compares.
@@ -77,8 +78,8 @@ const (
 // Modes lists the modes.
 var Modes = []Mode{Reference, Single, Redirect, Duplicate}
 
-// policy returns the controller's mode; "" = no pair. With Uplink, duplication is set by hand
-// instead: the controller cannot infer delays or losses from packets to a publisher.
+// policy returns the controller's mode, or "" for no pair. With Uplink, duplication is set by hand
+// instead, because the controller cannot infer delays or losses from packets to a publisher.
 func (m Mode) policy(a App) api.Mode {
 	if a == Uplink && m == Duplicate {
 		return api.Off
@@ -106,7 +107,7 @@ var levels = []level{
 	{"fhd", "FHD: depth mapped to 1920×1080 color pixels", "color", "1080P", false, 100_000},
 }
 
-// schedule is the timing of a run, from the end of its warm-up.
+// schedule is the timing of a run, relative to the end of its warm-up.
 type schedule struct {
 	length   time.Duration
 	from, to time.Duration // delays vary and figures count
@@ -120,14 +121,16 @@ var (
 const (
 	fps = 30
 
-	// warmup follows the first frame shown, while congestion control finds its rate.
+	// warmup is the time after the first displayed frame in which congestion control finds its
+	// rate.
 	warmup = 3 * time.Second
 
 	// warmupPair is the warm-up with a pair. It is longer, because the session's start may trigger
 	// duplication.
 	warmupPair = 6 * time.Second
 
-	// maxRepeats limits the runs repeated because the machine was busy, over the whole benchmark.
+	// maxRepeats bounds, over the whole benchmark, the number of runs repeated because the machine
+	// was busy.
 	maxRepeats = 4
 )
 
@@ -158,8 +161,8 @@ func (a App) parts() (names []string) {
 	return names
 }
 
-// congestions returns the TCP congestion controls of Options.Parts; none unless the application is
-// LiveScan.
+// congestions returns the TCP congestion controls of Options.Parts, or none unless the application
+// is LiveScan.
 func (o Options) congestions() (list []Congestion) {
 	if o.App != LiveScan {
 		return []Congestion{""}

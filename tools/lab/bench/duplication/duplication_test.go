@@ -40,8 +40,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// regularFrames returns a player's frame list: 30 frames a second for ten seconds, each shown delay
-// after capture. Every tenth frame is missing.
+// regularFrames returns a player's frame list: 30 frames per second for ten seconds, each shown
+// delay after capture. Every tenth frame is missing.
 func regularFrames(begun time.Time, delay time.Duration) string {
 	var b strings.Builder
 	b.WriteString("camera,sequence,captured_us,arrived_us,shown_us,points,bytes\n")

@@ -78,7 +78,7 @@ func cloudMedia(t *testing.T) *media {
 	return &media{level: levels[0], file: path}
 }
 
-// faults is a session that survives faults of its network and of the pair.
+// faults is a session that must survive faults of its network and of the pair.
 type faults struct {
 	*session
 	t       *testing.T
@@ -87,7 +87,7 @@ type faults struct {
 	steps   []step
 }
 
-// step is the time of one fault.
+// step is one fault and when it began and ended.
 type step struct {
 	name     string
 	from, to time.Duration
@@ -134,7 +134,7 @@ func newFaults(t *testing.T, mode api.Mode) *faults {
 	if err := f.startPair(ctx, mode, watched{controller: "trigger: {rule: paper, interval: 400ms, count: 1}\nrearm: 5s\n"}); err != nil {
 		t.Fatal(err)
 	}
-	// Duplicate acknowledgements too: they must survive the loss of one path.
+	// Also duplicate acknowledgements, which must survive the loss of one path.
 	if err := f.pair.back(ctx, pathset.Of(1, 2)); err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func (f *faults) logs() {
 
 const (
 	minFault    = 900 * time.Millisecond // long enough for the pair to notice
-	faultFrames = 20                     // worth of data that reaches the viewer during each fault
+	faultFrames = 20                     // data that must reach the viewer during each fault, in frames
 	faultBytes  = faultFrames * 60_000
 )
 
@@ -196,7 +196,8 @@ func (f *faults) during(name string, do, undo func() error) {
 	}
 }
 
-// check stops the player. It must have shown frames captured during each fault before the fault ended.
+// check stops the player. The player must have displayed frames captured during each fault before
+// the fault ended.
 func (f *faults) check() {
 	f.t.Helper()
 	frames, err := f.endMedia(f.begun)
@@ -260,7 +261,7 @@ func (f *faults) flow() (x api.Flow, err error) {
 			return x, nil
 		}
 	}
-	return x, fmt.Errorf("the controller knows no flow to %v", f.pair.destination)
+	return x, fmt.Errorf("the controller has no flow to %v", f.pair.destination)
 }
 
 // set waits until controller and sender agree on a path set that satisfies want.
@@ -301,8 +302,8 @@ func (f *faults) restart(edge string) func() error {
 	return func() error { return f.pair.startEdge(edge) }
 }
 
-// While packets are duplicated, the stream survives the death of any path, of either edge program and of the
-// controller. Restarted programs resume duplication.
+// While packets are duplicated, the stream survives the failure of any path, of either edge program
+// and of the controller. Restarted programs resume duplication.
 func TestFaults(t *testing.T) {
 	f := newFaults(t, api.Duplicate)
 	all := pathset.Of(1, 2, 3, 4, 5)
@@ -342,8 +343,9 @@ func (f *faults) armed() {
 	})
 }
 
-// The default path dies while the controller restarts, so the new controller sees no receipt from the viewer. It
-// still moves the flow, because of the edges' last observations or because the path counts as down.
+// The default path fails while the controller restarts, so the new controller sees no receipt from
+// the viewer. It still moves the flow, because of the edges' last observations or because the path
+// counts as down.
 func TestPathDiesWithController(t *testing.T) {
 	f := newFaults(t, api.Auto)
 	f.armed()
@@ -364,7 +366,7 @@ func TestPathDiesWithController(t *testing.T) {
 	f.check()
 }
 
-// The only path in use dies. The trigger starts duplication, which elimination later ends.
+// The only path in use fails. The trigger starts duplication, which elimination later ends.
 func TestSinglePathDies(t *testing.T) {
 	f := newFaults(t, api.Auto)
 	f.armed()

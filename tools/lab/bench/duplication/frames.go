@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// frame is a frame shown by the player. Times are relative to the end of the warm-up.
+// frame is a frame displayed by the player. Times are relative to the end of the warm-up.
 type frame struct {
 	sequence        uint32
 	captured, shown time.Duration
@@ -55,10 +55,10 @@ type shownFrames struct {
 	fps             float64
 	delay           Quantiles
 	points, bytes   float64 // mean per frame
-	frames, skipped int     // skipped: sequence numbers missing between first and last
+	frames, skipped int     // skipped sequence numbers between the first and the last
 }
 
-// sum summarizes the frames shown between from and to.
+// sum summarizes the frames displayed between from and to.
 func sum(frames []frame, from, to time.Duration) (s shownFrames) {
 	var delays []float64
 	low, high := uint32(math.MaxUint32), uint32(0)
@@ -85,7 +85,7 @@ func sum(frames []frame, from, to time.Duration) (s shownFrames) {
 
 func ms(d time.Duration) float64 { return float64(d) / 1e6 }
 
-// quantile returns a quantile of sorted values by nearest rank, 0 if there are none.
+// quantile returns a quantile of sorted values by nearest rank, or 0 if there are none.
 func quantile(sorted []float64, q float64) float64 {
 	if len(sorted) == 0 {
 		return 0
@@ -96,13 +96,13 @@ func quantile(sorted []float64, q float64) float64 {
 // Series is one run over time.
 type Series struct {
 	T     []float64 `json:"t"`              // seconds; end of the interval
-	FPS   []float64 `json:"fps"`            // frames shown in the preceding second
-	Delay []float64 `json:"frame_delay_ms"` // mean over the preceding second; 0 without frames
+	FPS   []float64 `json:"fps"`            // frames displayed in the preceding second
+	Delay []float64 `json:"frame_delay_ms"` // mean over the preceding second; 0 if there are no frames
 	Mbps  []float64 `json:"throughput_mbps"`
 	Paths []float64 `json:"paths"` // bytes sent over all paths per byte to send
 }
 
-// series returns the run in steps of a second.
+// series returns the run in one-second steps.
 func series(frames []frame, counted []traffic, length time.Duration) (s Series) {
 	const window = time.Second
 	for t := window; t <= length; t += window {

@@ -9,14 +9,14 @@ import (
 	"holocast/internal/netlab"
 )
 
-// mostOthers limits the processor share that other programs may take during a run.
+// mostOthers limits how many processors other programs may use during a run.
 const mostOthers = 0.3
 
-// streamRate is a path's packet rate above which it carries more than probes.
+// streamRate is the packet rate of a path above which the path carries more than probes.
 const streamRate = 200
 
-// judge copies the lab's failures and worst lateness into m and, for level nfov, the delays of the
-// paths towards the viewer. It adds a failure if other programs used too much CPU time.
+// judge copies the lab's failures and worst lateness to m, and for level nfov also the delays of
+// the paths towards the viewer. It adds a failure if other programs used too much CPU time.
 func (m *Measurement) judge(r *netlab.Report, length time.Duration) {
 	m.Failures = r.Failures
 	for i, p := range r.Paths {

@@ -17,8 +17,8 @@ import (
 	"holocast/internal/pause"
 )
 
-// ahead is the number of frames requested in advance: enough for 30 a second at a round trip of 200
-// ms.
+// ahead is the number of frames requested in advance, enough for 30 per second at a round-trip time
+// of 200 ms.
 const ahead = 8
 
 // livescanViewer requests frames as LiveScan3D's viewers do.
@@ -38,8 +38,8 @@ type arrival struct {
 	points int
 }
 
-// startLiveScan starts the bridge on the relay's host and a viewer, and waits for the viewer's
-// first frame.
+// startLiveScan starts the bridge on the relay's host and a viewer. It waits for the viewer's first
+// frame.
 func (s *session) startLiveScan(ctx context.Context, m *media, congestion Congestion, url, hash string) (err error) {
 	address := net.JoinHostPort(s.lab.Node(source).Addr.String(), fmt.Sprint(livescan.ViewerPort))
 	s.bridge, err = s.start(source, "holocast", "bridge", url, "--certificate-hash", hash, "--listen", address,
@@ -67,7 +67,7 @@ func (s *session) startLiveScan(ctx context.Context, m *media, congestion Conges
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("no frame at the viewer after %v", firstFrame)
+			return fmt.Errorf("the viewer received no frame within %v", firstFrame)
 		}
 		if err := pause.For(ctx, 20*time.Millisecond); err != nil {
 			return err
@@ -116,7 +116,7 @@ func (v *livescanViewer) run() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.stopped {
-		v.err = fmt.Errorf("viewer's connection ended: %w", err)
+		v.err = fmt.Errorf("the viewer's connection ended: %w", err)
 	}
 }
 
@@ -143,12 +143,12 @@ func (v *livescanViewer) stop() []arrival {
 	return v.arrivals
 }
 
-// readSent reads the bridge's list of frames sent to one viewer, whose k-th entry is the k-th of
-// arrivals. It skips frames sent repeatedly.
+// readSent reads the bridge's list of frames sent to one viewer. Entry k of the list belongs to
+// entry k of arrivals. It skips frames sent repeatedly.
 func readSent(r io.Reader, arrivals []arrival, begun time.Time) ([]frame, error) {
 	lines := bufio.NewScanner(r)
 	if !lines.Scan() {
-		return nil, fmt.Errorf("list of frames sent is empty: %w", lines.Err())
+		return nil, fmt.Errorf("the list of sent frames is empty: %w", lines.Err())
 	}
 	var frames []frame
 	last := int64(0)
@@ -158,11 +158,11 @@ func readSent(r io.Reader, arrivals []arrival, begun time.Time) ([]frame, error)
 		}
 		fields := splitFields(lines.Text())
 		if len(fields) != 6 {
-			return nil, fmt.Errorf("list of frames sent: %q", lines.Text())
+			return nil, fmt.Errorf("invalid line in the list of sent frames: %q", lines.Text())
 		}
 		number, captured, points, bytes := fields[0], fields[1], int(fields[4]), int(fields[5])
 		if points != a.points {
-			return nil, fmt.Errorf("viewer received %d points, bridge sent %d", a.points, points)
+			return nil, fmt.Errorf("the viewer received %d points, but the bridge sent %d", a.points, points)
 		}
 		if number == last || number == 0 {
 			continue
@@ -178,8 +178,8 @@ func readSent(r io.Reader, arrivals []arrival, begun time.Time) ([]frame, error)
 	return frames, lines.Err()
 }
 
-// splitFields returns the numbers after the first field, which is the viewer's address, or nil on a
-// malformed line.
+// splitFields returns the numbers after the first field, which is the viewer's address. It returns
+// nil for a malformed line.
 func splitFields(line string) []int64 {
 	_, numbers, _ := strings.Cut(line, ",")
 	var f [6]int64

@@ -39,8 +39,8 @@ func TestReadSent(t *testing.T) {
 	}
 	for _, c := range []struct{ name, list, want string }{
 		{"empty", "", "is empty"},
-		{"garbage", head + "x\n", `list of frames sent: "x"`},
-		{"other points", head + "10.0.0.2:4000,7,1,0,0,11,94\n", "viewer received 0 points, bridge sent 11"},
+		{"garbage", head + "x\n", `list of sent frames: "x"`},
+		{"other points", head + "10.0.0.2:4000,7,1,0,0,11,94\n", "viewer received 0 points, but the bridge sent 11"},
 	} {
 		if _, err := readSent(strings.NewReader(c.list), arrivals, begun); err == nil || !strings.Contains(err.Error(),
 			c.want) {

@@ -112,7 +112,7 @@ func (r *Result) table(b *strings.Builder) {
 	}
 }
 
-// times lists the runs' start times, as a result may hold runs of several days.
+// times lists the runs' start times, as a result may hold runs from several days.
 func (r *Result) times(b *strings.Builder) {
 	var began []string
 	for _, m := range r.Runs {
@@ -274,7 +274,7 @@ func (r *Result) processors(b *strings.Builder) {
 	}
 }
 
-// exactness writes the emulation's lateness, the load by other programs, the repetitions and the
+// exactness writes the emulation's lateness, the load from other programs, the repetitions and the
 // failures.
 func (r *Result) exactness(b *strings.Builder) {
 	late, busy, again := 0.0, 0.0, 0

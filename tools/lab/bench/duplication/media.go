@@ -24,11 +24,11 @@ import (
 type media struct {
 	level level
 	app   App
-	data  string // recordings of real cameras; "" = the synthetic performer
+	data  string // recordings of real cameras; "" means the synthetic performer
 	file  string // frames encoded beforehand; "" = live
 }
 
-// capture returns the capture server's command line without the session.
+// capture returns the capture server's command line, without the flags for the session.
 func (m *media) capture(rate int) []string {
 	from := "synthetic"
 	if m.data != "" {
@@ -74,7 +74,7 @@ func openMedia(ctx context.Context, p *programs, l level, o Options, dir string)
 	return m, os.Remove(raw)
 }
 
-// record makes the capture server encode a few frames, slowly.
+// record makes the capture server encode a few frames at a low rate.
 func (m *media) record(ctx context.Context, p *programs, dir, path string) (err error) {
 	t, err := topology.Builtin("lan")
 	if err != nil {
@@ -116,8 +116,8 @@ func (m *media) record(ctx context.Context, p *programs, dir, path string) (err 
 	return nil
 }
 
-// retime writes one second of a recording's frames exactly 1/fps apart, so a looped replay is as
-// regular as a camera. points limits the points per frame; 0 = no limit.
+// retime writes one second of a recording's frames exactly 1/fps apart, so that a looped replay is
+// as regular as a camera. points limits the points per frame; 0 means no limit.
 func retime(from, to string, points int) (err error) {
 	r, err := recording.Open(from)
 	if err != nil {
@@ -184,8 +184,9 @@ func retime(from, to string, points int) (err error) {
 	return nil
 }
 
-// thin reduces each frame to the given number of points, evenly chosen, in layout B, which spares
-// the decoder the search for points in the grid. It reads the ray table from the catalog in others.
+// thin reduces each frame to the given number of evenly chosen points and encodes it in layout B,
+// which spares the decoder the search for points in the grid. It takes the ray table from the
+// catalogs in others and changes their layout.
 func thin(frames, others []recording.Object, points int) error {
 	var rays camera.RayTable
 	for i, o := range others {
@@ -229,7 +230,7 @@ func thin(frames, others []recording.Object, points int) error {
 			return err
 		}
 		if len(rays.X) != len(f.Grid.Depth) {
-			return fmt.Errorf("frame has %d pixels, but the catalog announces %d", len(f.Grid.Depth), len(rays.X))
+			return fmt.Errorf("frame has %d pixels, but the catalog has %d", len(f.Grid.Depth), len(rays.X))
 		}
 		rest := 0
 		for k, d := range f.Grid.Depth {

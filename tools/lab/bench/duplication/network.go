@@ -12,7 +12,7 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// Nodes: the nodes of Table I, and the controller's host on a separate network.
+// Nodes of Table I, and the controller's host on a separate network.
 const (
 	source     = "a" // capture server and relay
 	viewer     = "b"
@@ -21,13 +21,13 @@ const (
 	management = "c"  // the controller
 )
 
-// uplinkPaths are Uplink's duplication paths: the two that carry every level.
+// uplinkPaths are Uplink's duplication paths, the two that can carry every level.
 const uplinkPaths pathset.Set = 0b11
 
 func pathName(index int) string { return fmt.Sprintf("path%d", index) }
 
 // network returns Table I and a host for the controller, connected to both edges by links that are
-// not paths. Delays vary from s.from to s.to if varies is set.
+// not paths. If varies is set, delays vary from s.from to s.to.
 func network(s schedule, varies bool) (*topology.Topology, error) {
 	t, err := topology.Builtin("table1-varying")
 	if err != nil {
@@ -61,7 +61,7 @@ func counters(lab *netlab.Lab) (t traffic, err error) {
 		}
 		link, e := lab.Node(node).Namespace.Handle.LinkByName(device)
 		if e != nil {
-			err = fmt.Errorf("counters of %s in %s: %w", device, node, e)
+			err = fmt.Errorf("read counters of %s in %s: %w", device, node, e)
 			return 0
 		}
 		s := link.Attrs().Statistics

@@ -50,7 +50,8 @@ func TestOfProcess(t *testing.T) {
 	}
 }
 
-// Other programs count with their ended children; kernel threads do not count.
+// The CPU time of other programs includes their ended children; that of kernel threads does not
+// count.
 func TestOfOther(t *testing.T) {
 	for stat, want := range map[string]time.Duration{
 		"42 (a) b (c) S 1 42 42 0 -1 4194560 1 2 3 4 150 50 70 30 20 0 1 0 100 0 0": 3 * time.Second,
@@ -64,7 +65,7 @@ func TestOfOther(t *testing.T) {
 	}
 }
 
-// A busy program counts as another's unless it belongs to the run.
+// A busy program counts as another program unless it belongs to the run.
 func TestOthers(t *testing.T) {
 	loop := exec.Command("sh", "-c", "while :; do :; done")
 	if err := loop.Start(); err != nil {

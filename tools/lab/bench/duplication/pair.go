@@ -52,7 +52,7 @@ type watched struct {
 }
 
 // watched returns the packets to evaluate. LiveScan3D's viewers send requests, to which the paper's
-// rule applies: segments of one byte, distinguished by size from acknowledgements.
+// rule applies. These are one-byte segments, distinguished by size from acknowledgements.
 func (m *media) watched() watched {
 	if m.app == LiveScan {
 		const request = 20 + 32 + 1 // IPv4, TCP with time stamps
@@ -95,7 +95,7 @@ func (s *session) startPair(ctx context.Context, mode api.Mode, w watched) error
 // back duplicates traffic to the relay over the given paths.
 func (p *pair) back(ctx context.Context, over pathset.Set) error { return p.set(ctx, p.source, over) }
 
-// set duplicates traffic to a destination over the given paths, as an operator does.
+// set duplicates traffic to a destination over the given paths, like an operator.
 func (p *pair) set(ctx context.Context, destination netip.Addr, over pathset.Set) error {
 	var f api.Flow
 	return p.ask(ctx, http.MethodPut, "/v1/flows/"+destination.String(), api.Setting{Mode: api.Duplicate, Paths: over},
@@ -115,7 +115,7 @@ const pins = "/sys/fs/bpf/holocast"
 
 func (p *pair) pin(edge string) string { return filepath.Join(pins, p.name+"-"+edge) }
 
-// sweep removes kernel objects of killed benchmarks.
+// sweep removes kernel objects that killed benchmarks left behind.
 func sweep() error {
 	left, err := filepath.Glob(filepath.Join(pins, "bench-*"))
 	if err != nil {
@@ -235,7 +235,7 @@ func (p *pair) status(ctx context.Context, edge string) (s edgeStatus, err error
 	return s, fetch(ctx, client, http.MethodGet, "http://edge/status", "", nil, &s)
 }
 
-// ask calls the controller's API from its own host.
+// ask calls the controller's API from the controller's own host.
 func (p *pair) ask(ctx context.Context, method, path string, in, out any) error {
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -304,7 +304,7 @@ func (p *pair) await(ctx context.Context) error {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("the pair is not ready after %v: %s", readyLimit, why)
+			return fmt.Errorf("the pair was not ready within %v: %s", readyLimit, why)
 		}
 		if err := pause.For(ctx, 50*time.Millisecond); err != nil {
 			return err

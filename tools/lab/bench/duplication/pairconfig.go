@@ -1,6 +1,6 @@
 package duplication
 
-// Configuration of the pair's programs. Other settings keep their defaults.
+// Configuration of the pair's programs. Other settings have their defaults.
 const (
 	controllerConfig = `
 http: {listen: ":%d"}

@@ -46,7 +46,7 @@ func (r *Result) plotName(name string) string {
 	return "duplication" + r.App.Suffix() + r.Congestion.suffix() + "-" + name + ".png"
 }
 
-// overTime is Fig. 5: one level in all modes.
+// overTime draws Fig. 5: one level in all modes.
 func (r *Result) overTime(level string) []chart.Panel {
 	title := strings.ToUpper(level)
 	panels := []chart.Panel{
@@ -67,7 +67,7 @@ func (r *Result) overTime(level string) []chart.Panel {
 	return panels
 }
 
-// overPaths is Fig. 6: packet delays and rewards of the paths.
+// overPaths draws Fig. 6: packet delays and rewards of the paths.
 func (r *Result) overPaths() []chart.Panel {
 	packets := chart.Panel{Title: "Delay of the packets on each path, ms (duplication)"}
 	m := r.run("nfov", Duplicate)
@@ -122,7 +122,7 @@ func gaps(y []float64) []float64 {
 	return out
 }
 
-// bars is Fig. 7: throughput relative to the single path.
+// bars draws Fig. 7: throughput relative to the single path.
 func (r *Result) bars(path string) error {
 	p := plot.New()
 	p.Title.Text = "Throughput ÷ that of the single path"

@@ -59,21 +59,22 @@ func (s *session) processors() map[string]time.Duration {
 func share(before, after map[string]time.Duration, elapsed time.Duration) map[string]float64 {
 	s := map[string]float64{}
 	for who, t := range after {
-		// The total loses the CPU time of programs that end, so a difference may be negative.
+		// The total lacks the CPU time of programs that have ended, so a difference may be
+		// negative.
 		s[who] = max(0, round((t-before[who]).Seconds()/elapsed.Seconds(), 2))
 	}
 	return s
 }
 
-// ofProcess returns a process's user and system time: fields 14 and 15 of its stat file, counted
-// after the name, which may contain anything.
+// ofProcess returns a process's user and system time, fields 14 and 15 of its stat file. It counts
+// fields from the end of the name, which may contain any character.
 func ofProcess(stat []byte) time.Duration {
 	return fields(stat[bytes.LastIndexByte(stat, ')')+1:], 11, 2)
 }
 
-// ofOther returns the CPU time of a process outside the run, with that of its ended children: a
-// build is many short processes. It reads processes, as /proc/stat misattributes time spent serving
-// interrupts. Kernel threads count as 0, since they process the run's packets.
+// ofOther returns the CPU time of a process outside the run, including that of its ended children,
+// since a build consists of many short processes. It reads processes, as /proc/stat misattributes
+// time spent serving interrupts. Kernel threads count as 0, since they process the run's packets.
 func ofOther(stat []byte) time.Duration {
 	behind := stat[bytes.LastIndexByte(stat, ')')+1:]
 	if f := bytes.Fields(behind); len(f) < 2 || string(f[1]) == kthreadd || bytes.HasPrefix(stat,
@@ -86,7 +87,7 @@ func ofOther(stat []byte) time.Duration {
 // kthreadd is the process ID of all kernel threads' parent.
 const kthreadd = "2"
 
-// fields sums n fields of a line, starting at first.
+// fields sums n fields of a line, starting with field first.
 func fields(line []byte, first, n int) (sum time.Duration) {
 	list := bytes.Fields(line)
 	for i := first; i < min(len(list), first+n); i++ {

@@ -28,7 +28,7 @@ type programs struct {
 	temp string // folder to remove
 }
 
-// findPrograms finds the programs next to this one and builds missing ones.
+// findPrograms finds the programs next to this one. It builds those that are missing.
 func findPrograms(ctx context.Context, names ...string) (*programs, error) {
 	p := &programs{path: map[string]string{}}
 	folder := func() (_ string, err error) {
@@ -94,7 +94,7 @@ func (p *programs) start(node *netlab.Node, dir, name string, args ...string) (*
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 
-	// With autogroup scheduling, niceness only counts within a session.
+	// With autogroup scheduling, niceness only matters within a session.
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", cmd.Process.Pid), []byte(fmt.Sprint(niceness)), 0)
 	go func() {
 		defer close(x.done)
@@ -103,7 +103,7 @@ func (p *programs) start(node *netlab.Node, dir, name string, args ...string) (*
 	return x, nil
 }
 
-// remove removes a process that is about to end early.
+// remove removes a process that is about to be stopped early.
 func (g *group) remove(x *process) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -116,7 +116,7 @@ func (x *process) kill() {
 	<-x.done
 }
 
-// stop terminates the process, killing it if necessary. It returns an error if the process had
+// stop terminates the process, and kills it if necessary. It returns an error if the process had
 // already ended.
 func (x *process) stop() error {
 	select {
@@ -133,7 +133,7 @@ func (x *process) stop() error {
 	return nil
 }
 
-// failure describes an unexpected end of the process.
+// failure describes why the process ended unexpectedly.
 func (x *process) failure() error {
 	text, _ := os.ReadFile(x.log)
 	lines := strings.Split(strings.TrimRight(string(text), "\n"), "\n")

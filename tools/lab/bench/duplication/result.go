@@ -40,8 +40,8 @@ type Level struct {
 	DelayP99   map[Mode]float64 `json:"frame_delay_ms_p99"`
 	Throughput map[Mode]float64 `json:"throughput_mbps"`
 
-	// Cost is duplication's bytes over all paths per byte over one path, during the whole run.
-	// CostVarying covers the time with varying delays.
+	// Cost is the bytes that duplication sent over all paths per byte sent over one path, during
+	// the whole run. CostVarying covers the time with varying delays.
 	Cost        float64 `json:"cost"`
 	CostVarying float64 `json:"cost_varying"`
 
@@ -60,7 +60,7 @@ type Measurement struct {
 	Delay    Quantiles  `json:"frame_delay_ms"`
 	Frames   int        `json:"frames"`
 	Lost     int        `json:"frames_lost"`
-	Mbps     float64    `json:"throughput_mbps"` // to the viewer, in Ethernet frames
+	Mbps     float64    `json:"throughput_mbps"` // throughput to the viewer, in Ethernet frames
 	Points   float64    `json:"points_per_frame"`
 	Bytes    float64    `json:"bytes_per_frame"`
 	Cost     float64    `json:"cost"`
@@ -122,7 +122,7 @@ func newResult(o Options, s schedule) *Result {
 	return r
 }
 
-// of returns the result for a congestion control: r itself, or r.BBR.
+// of returns the result for a congestion control, which is r itself or r.BBR.
 func (r *Result) of(c Congestion) *Result {
 	if c == r.Congestion {
 		return r
@@ -209,19 +209,19 @@ func (r *Result) draws(plot string) bool {
 	return false
 }
 
-// With adds the runs of an earlier result that r lacks. It fails if their length or application
-// differs.
+// With adds the runs of an earlier result that r lacks. It fails if the run length, source or
+// application of the earlier result differs.
 func (r *Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	var old Result
 	if err := json.Unmarshal(earlier, &old); err != nil {
-		return nil, fmt.Errorf("earlier result: %w", err)
+		return nil, fmt.Errorf("read earlier result: %w", err)
 	}
 	if old.Seconds != r.Seconds || old.Source != r.Source {
-		return nil, fmt.Errorf("the earlier result has runs of %.0f s of %s, not of %.0f s of %s: measure all "+
+		return nil, fmt.Errorf("the earlier result has %.0f s runs of %s, not %.0f s runs of %s; measure all "+
 			"parts, or choose another folder", old.Seconds, old.Source, r.Seconds, r.Source)
 	}
 	if old.App = cmp.Or(old.App, Push); old.App != r.App {
-		return nil, fmt.Errorf("the earlier result is for application %s, not %s: choose another folder", old.App, r.App)
+		return nil, fmt.Errorf("the earlier result is for application %s, not %s; use another folder", old.App, r.App)
 	}
 	var all *Result
 	for _, c := range append([]Congestion{""}, Congestions...) {
@@ -237,7 +237,7 @@ func (r *Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	return all, nil
 }
 
-// measured returns the result for a congestion control ("" without TCP), or nil.
+// measured returns the result for a congestion control ("" for applications without TCP), or nil.
 func (r *Result) measured(c Congestion) *Result {
 	switch {
 	case r.Congestion == c:

@@ -80,7 +80,7 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 	return r, nil
 }
 
-// measure performs a run, and repeats it if the emulation was inaccurate.
+// measure performs a run. It repeats the run if the emulation was inaccurate.
 func (b *bench) measure(ctx context.Context, m *media, mode Mode, congestion Congestion) (*Measurement, error) {
 	var best *Measurement
 	for i := 1; ; i++ {
@@ -211,10 +211,10 @@ func (s *session) start(node, name string, args ...string) (*process, error) {
 	return x, err
 }
 
-// firstFrame limits the time to the first frame, which includes rendering the synthetic performer.
+// firstFrame bounds the time to the first frame, which includes rendering the synthetic performer.
 const firstFrame = 2 * time.Minute
 
-// startMedia starts relay, publisher and player and waits until the player shows frames.
+// startMedia starts relay, publisher and player. It waits until the player displays frames.
 func (s *session) startMedia(ctx context.Context, m *media, congestion Congestion) error {
 	a, v := s.lab.Node(source), s.lab.Node(viewer)
 	at := a

@@ -13,7 +13,7 @@ type traffic struct {
 	delivered uint64        // sent to the viewer
 }
 
-// difference returns the traffic between two times, from the nearest readings.
+// difference returns the traffic between two times, from the readings nearest to them.
 func difference(counted []traffic, from, to time.Duration) traffic {
 	if len(counted) == 0 {
 		return traffic{}

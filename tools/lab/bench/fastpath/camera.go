@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// The camera part: frames in datagrams to near and far viewers.
+// The camera part sends frames in datagrams to near and far viewers.
 const (
 	cameraFPS = 30
 
@@ -28,14 +28,14 @@ type CameraRun struct {
 	Far     Shown   `json:"far"`
 	TCPMbps float64 `json:"tcp_mbit_per_s,omitempty"` // of the TCP flow
 
-	// Forwarded counts packets sent by the kernel; Lost counts the forwarded packets that were lost;
-	// Fallback counts packets left to user space, by reason.
+	// Forwarded counts packets sent by the kernel, Lost the forwarded packets that were lost, and
+	// Fallback the packets left to user space, by reason.
 	Forwarded float64            `json:"forwarded"`
 	Fallback  map[string]float64 `json:"fallback,omitempty"`
 	Lost      float64            `json:"lost"`
 
 	// UnregisteredMax is the maximum, over Samples, of the bytes that the kernel had sent to all
-	// viewers and congestion control had not registered yet. UnregisteredEnd is the value after the
+	// viewers but congestion control had not registered yet. UnregisteredEnd is the value after the
 	// camera stopped.
 	UnregisteredMax float64 `json:"unregistered_max_bytes"`
 	UnregisteredEnd float64 `json:"unregistered_end_bytes"`

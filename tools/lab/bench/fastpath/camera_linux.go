@@ -41,7 +41,7 @@ const (
 	tcpPort     = 5001
 )
 
-// camera measures a camera's frames through user space and the kernel, alternately.
+// camera measures a camera's frames through user space and through the kernel, alternately.
 func camera(ctx context.Context, o Options, binary string, r *Result) error {
 	if err := netlab.Supported(); err != nil {
 		return err
@@ -149,7 +149,7 @@ paths: [{name: path1, between: [far, relay], ` + FarPath + `}]}`))
 		}
 		v := &cameraViewer{complete: map[uint64]time.Time{}}
 		v.receiver = parts.NewReceiver(ctx, sub, parts.Limits{MaxPayload: most, Timeout: CameraTimeout}, v.take)
-		running.Go(func() { _ = v.receiver.Run() }) // until ctx ends
+		running.Go(func() { _ = v.receiver.Run() }) // until ctx is done
 		viewers = append(viewers, v)
 	}
 	if err := lab.Begin(); err != nil {
@@ -250,7 +250,7 @@ type sentFrames struct {
 	at map[uint64]time.Time
 }
 
-// send sends frames until ctx ends.
+// send sends frames until ctx is done.
 func (s *sentFrames) send(ctx context.Context, t *origin.Track, frames [][]byte) {
 	next := time.Now()
 	for group := uint64(1); ; group++ {
@@ -302,7 +302,7 @@ func (v *cameraViewer) shown(sent *sentFrames, from, to time.Time) (s Shown) {
 	return s
 }
 
-// tcpFlow is bulk data from the relay's host to the far viewer's.
+// tcpFlow is a bulk transfer from the relay's host to the far viewer's.
 type tcpFlow struct{ received atomic.Int64 }
 
 func (f *tcpFlow) start(ctx context.Context, running *sync.WaitGroup, lab *netlab.Lab) error {

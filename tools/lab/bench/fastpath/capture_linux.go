@@ -76,7 +76,7 @@ func (c *capture) run(closing <-chan struct{}) {
 			continue
 		}
 
-		// Only IPv4 without options, carrying UDP.
+		// Parse only IPv4 packets without options that carry UDP.
 		if n < 28 || b[0] != 0x45 || b[9] != unix.IPPROTO_UDP {
 			continue
 		}

@@ -1,6 +1,6 @@
 // Package fastpath measures the delay of packets through the relay in user space and in the kernel,
 // like Figures 4.2 to 4.5 of Pfeifer, "eBPF-Assisted Relays for Multimedia Streaming". Publisher,
-// relay and viewers are in network namespaces; packet sockets on the relay's two interfaces
+// relay and viewers are in network namespaces. Packet sockets on the relay's two interfaces
 // time-stamp each packet on arrival and departure. To match the packets, this process uses the keys
 // of publisher and viewers.
 package fastpath
@@ -23,7 +23,7 @@ const (
 	Forward  = "forward"  // the kernel's IP forwarding
 )
 
-// Ways lists the ways in the order of a turn.
+// Ways lists the ways in the order in which each turn measures them.
 var Ways = []string{User, None, ChaCha20, Forward}
 
 // Loads of the machine: idle, or one busy thread per processor.
@@ -53,7 +53,7 @@ type Options struct {
 	Relay string    // binary; "" selects the one next to this program, or builds one
 }
 
-// Traffic: paced objects of one datagram each.
+// The traffic consists of paced objects of one datagram each.
 const (
 	payloadSize = 1130
 	packetsPerS = 1000
@@ -65,11 +65,11 @@ type Cell struct {
 	P99      float64 `json:"p99_us"`
 	JitterUs float64 `json:"jitter_us"` // mean difference between successive delays (RFC 3550 without smoothing)
 
-	// CPU is the CPU time of the relay's process and eBPF programs per data sent to viewers; nil if
-	// it cannot be separated from the rest of the machine.
+	// CPU is the CPU time of the relay's process and eBPF programs per amount of data sent to
+	// viewers. It is nil if that time cannot be separated from the rest of the machine.
 	CPU *float64 `json:"cpu_s_per_gbit"`
 
-	// Syscalls counts system calls of the relay's process; nil without a relay.
+	// Syscalls counts system calls of the relay's process; it is nil without a relay.
 	Syscalls  *float64 `json:"syscalls_per_s"`
 	Packets   int      `json:"packets"`     // over all viewers
 	Lost      int      `json:"lost"`        // arrived at the relay but not forwarded within the run
@@ -79,8 +79,8 @@ type Cell struct {
 	Fallback map[string]float64 `json:"fallback,omitempty"`
 }
 
-// Result holds the figures by load and way for the lowest number of viewers; All holds all, by
-// number of viewers.
+// Result holds the figures by load and way for the lowest number of viewers; All holds those for
+// every number of viewers.
 type Result struct {
 	Idle map[string]Cell                    `json:"idle"`
 	Busy map[string]Cell                    `json:"busy"`

@@ -13,7 +13,7 @@ import (
 )
 
 // TestMeasure measures each way briefly. It decrypts every packet of the relay and checks that no
-// packet number repeats under one key.
+// packet number repeats under the same key.
 func TestMeasure(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: network namespaces need CAP_SYS_ADMIN")
@@ -49,7 +49,7 @@ func TestMeasure(t *testing.T) {
 }
 
 // TestCamera sends frames to near and far viewers. It checks that the kernel forwards packets and
-// that congestion control finally accounts for every byte sent.
+// that congestion control eventually accounts for every byte sent.
 func TestCamera(t *testing.T) {
 	if err := netlab.Supported(); err != nil {
 		t.Skip(err)

@@ -55,7 +55,7 @@ type opener struct {
 
 func newOpener(secret []byte, chacha bool, idLen int) (*opener, error) {
 	if len(secret) != sha256.Size {
-		return nil, fmt.Errorf("traffic secret of %d bytes: only SHA-256 cipher suites are supported", len(secret))
+		return nil, fmt.Errorf("traffic secret has %d bytes: only SHA-256 cipher suites are supported", len(secret))
 	}
 	o := &opener{idLen: idLen, chacha: chacha, secret: secret, largest: -1}
 	o.hp = expand(secret, "quic hp", o.keyLen())

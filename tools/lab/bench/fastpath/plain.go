@@ -15,7 +15,7 @@ import (
 	"holocast/relay/fastpath/kernel"
 )
 
-// forwarding sends packets through IP forwarding in the relay's kernel.
+// forwarding sends packets through IP forwarding in the kernel of the relay's host.
 type forwarding struct {
 	publisher *net.UDPConn
 	viewers   []*net.UDPConn
@@ -35,7 +35,7 @@ func startForwarding(l *lab, viewers int) (session, error) {
 	return f, nil
 }
 
-// listenViewers opens sockets that discard what they receive.
+// listenViewers opens sockets that discard all packets they receive.
 func listenViewers(l *lab, n int) (conns []*net.UDPConn, at []netip.AddrPort, err error) {
 	for i := range n {
 		c, err := listen(l.viewer, viewerIP, viewerPort+i)
@@ -56,8 +56,8 @@ func (f *forwarding) send(sequence uint64) {
 	}
 }
 
-// in accepts only packets to the first viewer. Each viewer has a separate incoming packet, and one
-// is enough for matching.
+// in accepts only packets to the first viewer. Each viewer has its own incoming packet, and one is
+// enough for matching.
 func (f *forwarding) in(p captured) (uint64, bool) {
 	if p.to != viewerPort {
 		return 0, false
@@ -154,7 +154,7 @@ func startPrograms(l *lab, viewers int) (_ session, err error) {
 		v.Allow(math.MaxInt64)
 		subs = append(subs, kernel.Subscription{Viewer: i, Alias: wire.AppendVarint(nil, 1), LastGroup: math.MaxUint64})
 		if _, err := p.sink.WriteToUDPAddrPort([]byte("route"), to); err != nil {
-			return nil, fmt.Errorf("route to %v: %w", to, err)
+			return nil, fmt.Errorf("find route to %v: %w", to, err)
 		}
 	}
 	if err := errors.Join(p.kernel.SetConnection(programsID, kernel.Role{Source: 0, Viewer: -1}),

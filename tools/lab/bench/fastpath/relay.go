@@ -174,7 +174,7 @@ func (r *relaySession) dial(ctx context.Context, from *namespace.Namespace, ip s
 // clientIDLen is the connection ID length of quic-go's clients.
 const clientIDLen = 4
 
-// openerOf returns an opener for the secret with a label and connection IDs of idLen bytes.
+// openerOf returns an opener for the secret with a label and for connection IDs of idLen bytes.
 func openerOf(s *moqt.Session, log *keyLog, label string, idLen int) (*opener, error) {
 	secret, err := log.secret(label)
 	if err != nil {
@@ -216,7 +216,8 @@ func (r *relaySession) out(p captured) (uint64, int, bool) {
 	return s, r.number[p.to], ok
 }
 
-// usage returns the CPU time of the relay's process and eBPF programs, and the packets these sent.
+// usage returns the CPU time of the relay's process and eBPF programs, and how many packets the
+// programs sent.
 func (r *relaySession) usage() (usage, error) {
 	process, err := cputime.Of(r.cmd.Process.Pid)
 	if err != nil {
@@ -240,8 +241,8 @@ func (r *relaySession) usage() (usage, error) {
 	return u, err
 }
 
-// programTime returns the run time of the eBPF programs at the ingress of the relay's interfaces,
-// which includes sending the copies.
+// programTime returns the run time of the eBPF programs at the ingress of the relay's interfaces.
+// It includes sending the copies.
 func (r *relaySession) programTime() (total time.Duration, err error) {
 	for _, end := range r.l.ends {
 		l, err := end.Link()
@@ -268,7 +269,7 @@ func (r *relaySession) programTime() (total time.Duration, err error) {
 			return nil
 		})
 		if err != nil {
-			return 0, fmt.Errorf("eBPF programs of the relay: %w", err)
+			return 0, fmt.Errorf("read relay eBPF programs: %w", err)
 		}
 	}
 	return total / time.Duration(len(r.l.ends)), nil // each program is attached to both interfaces
@@ -293,12 +294,12 @@ func metrics(in *namespace.Namespace, addr string, take func(series string, v fl
 	defer transport.CloseIdleConnections()
 	resp, err := (&http.Client{Transport: transport, Timeout: 30 * time.Second}).Get("http://" + addr + "/metrics")
 	if err != nil {
-		return fmt.Errorf("relay's metrics: %w", err)
+		return fmt.Errorf("read relay metrics: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return fmt.Errorf("relay's metrics: %w", err)
+		return fmt.Errorf("read relay metrics: %w", err)
 	}
 	for line := range strings.Lines(string(body)) {
 		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -309,7 +310,7 @@ func metrics(in *namespace.Namespace, addr string, take func(series string, v fl
 	return nil
 }
 
-// check fails if the relay sealed two packets with one number.
+// check fails if the relay sealed two packets with the same number.
 func (r *relaySession) check() error {
 	if r.reused > 0 {
 		return fmt.Errorf("the relay used %d packet numbers twice", r.reused)

@@ -224,7 +224,7 @@ func measure(ctx context.Context, relay, way, load string, viewers int, length t
 	m.calls, m.seconds = float64(after.calls-before.calls), seconds
 	m.cpu, m.cpuKnown = (after.cpu - before.cpu).Seconds(), after.known
 	if len(m.delays) == 0 {
-		return measured{}, fmt.Errorf("none of %d packets was forwarded", m.lost)
+		return measured{}, fmt.Errorf("none of %d packets were forwarded", m.lost)
 	}
 	return m, nil
 }
@@ -243,7 +243,7 @@ type session interface {
 	close()
 }
 
-// usage is the cost so far of one way of forwarding.
+// usage is the cost of one way of forwarding so far.
 type usage struct {
 	cpu      time.Duration
 	calls    uint64             // system calls
@@ -253,7 +253,7 @@ type usage struct {
 }
 
 // generate sends packets at a fixed pace. After a stall of the machine it catches up in bursts of
-// up to 20.
+// up to 20 packets.
 func generate(w session, next *uint64, length time.Duration) {
 	const every = time.Second / packetsPerS
 	begin := time.Now()
@@ -318,7 +318,7 @@ func (l *lab) match(w session, first, end uint64, viewers int) (m measured) {
 	return m
 }
 
-// loadAverage returns the one-minute load average, 0 if unknown.
+// loadAverage returns the one-minute load average, or 0 if unknown.
 func loadAverage() (load float64) {
 	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
 		_, _ = fmt.Sscan(string(b), &load)

@@ -30,7 +30,7 @@ type Target struct {
 	TLS  *tls.Config
 }
 
-// attack is the behavior of a hostile peer until ctx ends.
+// attack is the behavior of a hostile peer until ctx is done.
 type attack struct {
 	name, about string
 	run         func(ctx context.Context, t *Target) error
@@ -77,8 +77,8 @@ func attacks() []attack {
 	}
 }
 
-// Attack runs an attack on a local relay until ctx ends. It writes started to out once the attack
-// is running.
+// Attack runs an attack on a local relay until ctx is done. It writes started to out once the
+// attack is running.
 func Attack(ctx context.Context, name string, t *Target, out io.Writer) error {
 	host, _, err := net.SplitHostPort(t.Addr)
 	if ip := net.ParseIP(host); err != nil || !ip.IsLoopback() {
@@ -148,8 +148,8 @@ func (r *raw) request(ctx context.Context, build func(id uint64) wire.Message) (
 	return s, err
 }
 
-// repeat calls f until ctx ends. It pauses briefly after errors, because the relay closes attacking
-// sessions.
+// repeat calls f until ctx is done. It pauses briefly after errors, because the relay closes
+// attacking sessions.
 func repeat(ctx context.Context, f func() error) {
 	for ctx.Err() == nil {
 		if f() != nil {
@@ -398,7 +398,7 @@ func cacheFlood(ctx context.Context, t *Target) error {
 	})
 }
 
-// twelveKB returns properties of an unknown type.
+// twelveKB returns 12 kB of properties of an unknown type.
 func twelveKB() moqt.Properties {
 	return wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x3fff1, Bytes: make([]byte, 12<<10)})
 }
@@ -723,7 +723,7 @@ func connections(ctx context.Context, t *Target) error {
 	})
 }
 
-// hello returns the first datagram of a client's connection, and abandons the connection.
+// hello returns the first datagram of a client's connection. It abandons the connection.
 func (t *Target) hello(ctx context.Context) ([]byte, error) {
 	in, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -779,7 +779,7 @@ func datagramFlood(ctx context.Context, t *Target) error {
 }
 
 // firstPackets sends Initial packets (RFC 9000, Section 17.2.2) from a number of addresses. Only a
-// receiver that derives the Initial keys can tell that they do not decrypt.
+// receiver that derives the Initial keys can detect that they do not decrypt.
 func firstPackets(addresses int) func(ctx context.Context, t *Target) error {
 	return func(ctx context.Context, t *Target) error {
 		hello, err := t.hello(ctx)

@@ -15,7 +15,7 @@ import (
 	"holocast/tools/lab/bench/internal/load"
 )
 
-// viewer watches the camera as players do: it reconnects when necessary.
+// viewer watches the camera like a player, reconnecting when necessary.
 type viewer struct {
 	wg sync.WaitGroup
 
@@ -30,7 +30,7 @@ type frame struct {
 	delay time.Duration
 }
 
-// watch publishes the camera to a relay and views it until ctx ends.
+// watch publishes the camera to a relay and views it until ctx is done.
 func watch(ctx context.Context, relay *load.Relay) *viewer {
 	v := &viewer{sent: map[uint64]time.Time{}, arrived: make(chan struct{}, 1)}
 	t := origin.NewTrack(camera, wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyDynamicGroups, Int: 1}),
@@ -63,7 +63,7 @@ func (v *viewer) film(ctx context.Context, t *origin.Track) {
 	}
 }
 
-// offer publishes the camera in a session until that ends.
+// offer publishes the camera in a session until the session ends.
 func offer(ctx context.Context, relay *load.Relay, t *origin.Track) error {
 	var set origin.Set
 	set.Add(t)
@@ -84,7 +84,7 @@ func offer(ctx context.Context, relay *load.Relay, t *origin.Track) error {
 	}
 }
 
-// see views the camera in a session until that ends.
+// see views the camera in a session until the session ends.
 func (v *viewer) see(ctx context.Context, relay *load.Relay) error {
 	s, err := relay.View(ctx)
 	if err != nil {
@@ -102,7 +102,7 @@ func (v *viewer) see(ctx context.Context, relay *load.Relay) error {
 		}
 		v.wg.Go(func() {
 			v.take(r)
-			_, _ = r.NextObject() // reading the stream's end releases the stream
+			_, _ = r.NextObject() // reading to the end releases the stream
 		})
 	}
 }
@@ -130,7 +130,7 @@ func (v *viewer) first(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-time.After(noFrameLimit):
-		return errors.New("no frame at the viewer within a minute, without an attack")
+		return errors.New("the viewer received no frame within a minute, even without an attack")
 	}
 }
 
@@ -158,7 +158,7 @@ func (v *viewer) between(from, to time.Time) (fps, p95, gap float64) {
 	return float64(len(delays)) / to.Sub(from).Seconds(), p95, float64(longest.Microseconds()) / 1000
 }
 
-// newViewer returns a new viewer's time to the first complete frame.
+// newViewer returns the time from a new viewer's first packet to its first complete frame.
 func newViewer(ctx context.Context, relay *load.Relay, limit time.Duration) time.Duration {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -172,7 +172,7 @@ func newViewer(ctx context.Context, relay *load.Relay, limit time.Duration) time
 	return time.Since(began)
 }
 
-// firstFrame returns once a new session has received a complete frame, cached or live.
+// firstFrame returns once a new session has received a complete frame, either cached or live.
 func firstFrame(ctx context.Context, relay *load.Relay) error {
 	s, err := relay.View(ctx)
 	if err != nil {

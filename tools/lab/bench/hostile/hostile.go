@@ -1,6 +1,6 @@
 // Package hostile attacks a relay while a camera is viewed through it, and measures the effect on
 // the viewer. The attackers run as a separate process with the lowest priority on one processor of
-// the same machine, so the figures show what the relay admits rather than competition for
+// the same machine, so the figures show which load the relay admits, rather than competition for
 // processors.
 package hostile
 
@@ -28,13 +28,14 @@ const (
 	FramesPerS = 30
 )
 
-// The relay's configuration, and limits for its viewers.
+// The relay's configuration, and its limits per viewer.
 const (
 	cacheBytes = 128 << 20
 	limitBytes = cacheBytes + cacheBytes/2 + 512<<20 // the relay's own default for this cache
 	leastFPS   = 29
 	mostDelays = 3 // multiples of the baseline's p95
-	// newViewerLimit limits a new viewer's wait for its first frame, noFrameLimit the first viewer's.
+	// newViewerLimit bounds a new viewer's wait for its first frame, noFrameLimit the first
+	// viewer's.
 	newViewerLimit = 5 * time.Second
 	noFrameLimit   = time.Minute
 )
@@ -45,7 +46,7 @@ var camera = moqt.TrackName{Namespace: moqt.Namespace{"holocast", "bench"}, Name
 type Options struct {
 	Parts []string // attacks; nil = all
 	Quick bool
-	Time  time.Duration // per attack; 0 = 10 s, or 5 s with Quick
+	Time  time.Duration // per attack; 0 means 10 s, or 5 s with Quick
 	Log   io.Writer     // progress lines; nil discards them
 
 	// Relay is the relay's binary; "" selects the one next to this program, or builds one.
@@ -64,8 +65,8 @@ type Result struct {
 	Baseline Figures `json:"baseline"` // without an attack
 	Attacks  []Under `json:"attacks"`
 
-	// Kept reports that in all attacks the viewer kept 29 frames a second and at most three times
-	// the baseline's delay, and the relay its memory limit.
+	// Kept reports whether in all attacks the viewer kept 29 frames per second and at most three
+	// times the baseline's delay, and the relay stayed within its memory limit.
 	Kept bool `json:"kept"`
 }
 
@@ -111,7 +112,7 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 		}
 	}
 	if len(o.Attacker) == 0 {
-		return r, errors.New("hostile: no attacker command")
+		return r, errors.New("hostile: Options.Attacker is empty")
 	}
 	for _, part := range o.Parts {
 		if !slices.Contains(Names(), part) {
@@ -215,8 +216,8 @@ func (o Options) one(ctx context.Context, binary string, a attack) (u Under, err
 	return u, err
 }
 
-// attack starts the attacker and waits until it is active. Raising niceness by 39 gives it the
-// lowest priority from any initial niceness.
+// attack starts the attacker and waits until it is active. Raising niceness by 39 results in the
+// lowest priority, whatever the initial niceness.
 func (o Options) attack(ctx context.Context, relay *load.Relay, name string) (stop func() error, err error) {
 	addr, hash := relay.Addr(), relay.Hash()
 	args := append(append([]string{"-n", "39"}, o.Attacker...), name, addr, relay.HTTP(), hex.EncodeToString(hash[:]))

@@ -31,9 +31,9 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// During each attack the relay survives within its memory limit, and its viewer and a new viewer
-// receive frames. Forged first packets may exclude new viewers, because the relay cannot tell them
-// apart.
+// During each attack the relay stays within its memory limit, and its viewer and a new viewer
+// receive frames. Forged first packets may exclude new viewers, because the relay cannot
+// distinguish them.
 func TestAttacks(t *testing.T) {
 	t.Setenv(envAttack, "1")
 	var all sync.WaitGroup

@@ -15,12 +15,12 @@ import (
 // Slow objects of the first-byte part.
 const (
 	slowBytes   = 1_000_000
-	slowTime    = 150 * time.Millisecond // from first to last byte at the publisher
+	slowTime    = 150 * time.Millisecond // from the first to the last byte at the publisher
 	slowViewers = 5
 )
 
-// FirstByte is the delay of an object's first byte while the publisher still produces the rest, in
-// milliseconds over all viewers and objects.
+// FirstByte is the delay of an object's first byte while the publisher is still producing the rest,
+// in milliseconds over all viewers and objects.
 type FirstByte struct {
 	Began    time.Time `json:"began"`
 	P50Ms    float64   `json:"p50_ms"`
@@ -46,18 +46,18 @@ func measureFirstByte(ctx context.Context, o Options) (*FirstByte, error) {
 	r := &FirstByte{Began: time.Now()}
 	delays, err := firstBytes(ctx, direct, objects)
 	if err != nil {
-		return nil, fmt.Errorf("first byte without a relay: %w", err)
+		return nil, fmt.Errorf("measure first byte without a relay: %w", err)
 	}
 	r.DirectMs = load.Quantile(delays, 0.5)
 	if delays, err = firstBytes(ctx, relay, objects); err != nil {
-		return nil, fmt.Errorf("first byte: %w", err)
+		return nil, fmt.Errorf("measure first byte: %w", err)
 	}
 	r.P50Ms, r.P99Ms = load.Quantile(delays, 0.5), load.Quantile(delays, 0.99)
 	fmt.Fprintf(o.Log, "first byte after %.2f ms (without relay %.2f ms)\n", r.P50Ms, r.DirectMs)
 	return r, nil
 }
 
-// firstBytes sends slow objects and returns the first byte's delay for each object and viewer.
+// firstBytes sends slow objects. It returns the first byte's delay for each object and viewer.
 func firstBytes(ctx context.Context, s load.Server, objects int) ([]time.Duration, error) {
 	t := load.NewTrack(s, "first byte")
 	type event struct {
@@ -108,7 +108,7 @@ func firstBytes(ctx context.Context, s load.Server, objects int) ([]time.Duratio
 	return d, nil
 }
 
-// sendSlowly writes one object in 150 pieces and returns the time of the first.
+// sendSlowly writes one object in 150 pieces. It returns the time of the first piece.
 func sendSlowly(ctx context.Context, t *origin.Track, group uint64) (began time.Time, err error) {
 	f, err := t.OpenSubgroup(wire.SubgroupHeader{Group: group, FirstObject: true, EndOfGroup: true})
 	if err != nil {

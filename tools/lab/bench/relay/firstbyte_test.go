@@ -16,7 +16,7 @@ func TestFirstByte(t *testing.T) {
 		r.Upgrade != nil {
 		t.Fatalf("incomplete result: %+v", r)
 	}
-	// A later run of another part keeps this part's result.
+	// A later run of another part preserves this part's result.
 	b, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,6 @@
 // Package relay measures a relay: throughput per core, added delay and memory under load, compared
-// with another implementation if there is one; the first byte's delay; resource use over minutes;
-// and upgrades.
+// with another implementation if there is one, the delay of the first byte, resource use over
+// minutes, and upgrades.
 package relay
 
 import (
@@ -36,8 +36,8 @@ const (
 // PeerName is the program that Options.Peer "auto" selects.
 const PeerName = "moq-relay-ietf"
 
-// Saturation: starting at the relay's capacity, the offered rate grows until fewer than the carried
-// share of frames arrive or half of them arrive late.
+// Limits of saturation. The offered rate starts at the relay's capacity and grows until the
+// fraction of frames that arrive is below carried or half of them arrive late.
 const (
 	overload  = 1.5 // factor per step
 	steps     = 8   // maximum
@@ -56,9 +56,9 @@ const (
 // Parts lists the parts of the benchmark.
 func Parts() []string { return []string{loadPart, firstBytePart, soakPart, upgradePart} }
 
-// Options configure Run. Zero values select defaults.
+// Options configures Run. Zero values mean the defaults.
 type Options struct {
-	Parts []string // some of Parts; nil: all that can run here, or load alone with At or Peer
+	Parts []string // some of Parts; nil means all that can run here, or load alone with At or Peer
 	Quick bool
 	Log   io.Writer // progress lines; nil discards them
 
@@ -69,27 +69,27 @@ type Options struct {
 	// time and memory are unknown.
 	At *connect.Target
 
-	// Peer is another relay implementation to alternate with: a moq-relay-ietf binary, "auto" to
-	// look for it in PATH and build/peers/bin, or a command for load.StartPeer; "" = none.
+	// Peer is another relay implementation to alternate with. It is a moq-relay-ietf binary, "auto"
+	// to look for one in PATH and build/peers/bin, or a command for load.StartPeer; "" means none.
 	Peer string
-	Data string // folder with recordings of real cameras for the upgrade part; "" for synthetic frames
+	Data string // folder with recordings of real cameras for the upgrade part; "" means synthetic frames
 
 	Publishers   int           // one track each, which every viewer receives; default 1
 	Viewers      []int         // default 1, 4, 16 and 50
 	Rate         float64       // frames per second and publisher; default FramesPerS
-	FrameBytes   int           // per frame (one object); default FrameBytes
-	Loss         float64       // share of packets dropped between relay and viewers, in each direction
+	FrameBytes   int           // frame size (one object); default FrameBytes
+	Loss         float64       // fraction of packets dropped between relay and viewers, in each direction
 	WebTransport bool          // instead of raw QUIC, on all sessions with the relays
-	Time         time.Duration // of a run at the offered rate; default 8 s, 3 s if Quick
+	Time         time.Duration // duration at the offered rate; default 8 s, 3 s if Quick
 
-	// Sessions is the number of idle sessions whose memory is measured; default 2,000, 200 if
-	// Quick.
+	// Sessions is the number of idle sessions whose memory is measured. The default is 2,000, or
+	// 200 if Quick is set.
 	Sessions int
 
 	soak soakOptions
 }
 
-// withDefaults checks o and sets defaults.
+// withDefaults checks o and returns it with the defaults filled in.
 func (o Options) withDefaults() (Options, error) {
 	if o.Log == nil {
 		o.Log = io.Discard
@@ -113,9 +113,9 @@ func (o Options) withDefaults() (Options, error) {
 	case o.At != nil && slices.ContainsFunc(o.Parts, func(part string) bool { return part != loadPart }):
 		return o, fmt.Errorf("a remote relay supports only --parts %s", loadPart)
 	case o.At != nil && o.Peer != "":
-		return o, errors.New("a remote relay cannot be compared with a local peer: omit --peer")
+		return o, errors.New("a remote relay cannot be compared with a local peer; omit --peer")
 	case o.At != nil && o.WebTransport:
-		return o, errors.New("the URL's scheme selects the transport of a remote relay: use https for WebTransport")
+		return o, errors.New("the URL's scheme selects the transport of a remote relay; use https for WebTransport")
 	case o.Publishers < 1 || o.Rate < 0 || o.FrameBytes < 1 || o.Time < 0 || slices.ContainsFunc(o.Viewers,
 		func(n int) bool { return n < 1 }):
 		return o, errors.New("publishers, viewers, rate, frame size and time must be positive")
@@ -226,13 +226,14 @@ type Load struct {
 	Requested    float64         `json:"requested_frames_per_s"` // per publisher
 	Rate         map[int]float64 `json:"frames_per_s"`           // offered per publisher, by number of viewers
 
-	// Straight is the delay without a relay that the number of viewers adds: the delay to all of
+	// Straight is the delay that the number of viewers adds without a relay: the delay to all of
 	// them minus the delay to one. It is mainly the viewers' own work, which every relay's added
 	// delay includes.
 	Straight map[int]load.Quantiles `json:"straight_ms"`
 
-	// ThroughputPerCoreRatio is ours divided by the peer's, the minimum over all fan-outs.
-	// P99DelayRatio is the same for the added delay, the maximum. Both are 0 without a peer.
+	// ThroughputPerCoreRatio is our throughput divided by the peer's, as the minimum over all
+	// fan-outs. P99DelayRatio is the ratio of the added delays, as the maximum over all fan-outs.
+	// Both are 0 without a peer.
 	ThroughputPerCoreRatio float64 `json:"throughput_per_core_ratio,omitempty"`
 	P99DelayRatio          float64 `json:"p99_delay_ratio,omitempty"`
 }
@@ -242,8 +243,8 @@ type Contender struct {
 	Name   string         `json:"name"`
 	Fanout map[int]Fanout `json:"fanout"` // by number of viewers
 
-	// FirstObjectMs is the time from a viewer's first packet to its first object, on a track with
-	// other viewers, in milliseconds.
+	// FirstObjectMs is the time in milliseconds from a viewer's first packet to its first object,
+	// on a track with other viewers.
 	FirstObjectMs float64 `json:"first_object_ms"`
 	SessionKB     float64 `json:"session_kb,omitempty"` // per idle session
 	MemoryMB      float64 `json:"memory_mb,omitempty"`  // after all fan-outs, before saturation
@@ -256,7 +257,7 @@ type Fanout struct {
 	GbitPerS     float64        `json:"gbit_per_core_s,omitempty"` // throughput of a fully used core
 	Delay        load.Quantiles `json:"delay_ms"`                  // of complete frames
 	AddedDelay   load.Quantiles `json:"added_delay_ms"`            // minus the delay without a relay
-	CapacityMbit float64        `json:"capacity_mbit_per_s"`       // each frame sent once all have the previous one
+	CapacityMbit float64        `json:"capacity_mbit_per_s"`       // with one frame in flight at a time
 	Lost         int            `json:"frames_lost"`               // over all turns
 	Saturated    Saturated      `json:"saturated"`
 }
@@ -265,8 +266,8 @@ type Fanout struct {
 type Saturated struct {
 	OfferedMbit float64        `json:"offered_mbit_per_s"` // over all viewers
 	MbitPerS    float64        `json:"mbit_per_s"`         // of complete frames
-	Delivered   float64        `json:"delivered"`          // share of frames that arrived complete
-	Delay       load.Quantiles `json:"delay_ms"`           // of complete frames; 0 if there are none
+	Delivered   float64        `json:"delivered"`          // fraction of frames that arrived complete
+	Delay       load.Quantiles `json:"delay_ms"`           // delay of complete frames; 0 if there are none
 	MemoryMB    float64        `json:"memory_mb,omitempty"`
 }
 
@@ -338,7 +339,7 @@ func underLoad(ctx context.Context, o Options) (r Load, err error) {
 	for _, n := range o.Viewers {
 		offered := load.Frames{Publishers: o.Publishers, Viewers: n, Bytes: o.FrameBytes, Time: warm}
 
-		// The rate that all relays sustain without queueing: the requested one, or two thirds of
+		// The rate that all relays sustain without queueing is the requested one, or two thirds of
 		// the lowest capacity.
 		rate := o.Rate
 		most := make([][]float64, len(relays))
@@ -419,7 +420,7 @@ func underLoad(ctx context.Context, o Options) (r Load, err error) {
 	return r, nil
 }
 
-// memory returns a local relay's memory in megabytes, 0 for a remote one.
+// memory returns a local relay's memory in megabytes, or 0 for a remote relay.
 func memory(relay *load.Relay) (float64, error) {
 	if !relay.Local() {
 		return 0, nil
@@ -480,7 +481,7 @@ func turn(ctx context.Context, relay *load.Relay, frames load.Frames, without lo
 	return f, nil
 }
 
-// processorTime returns a local relay's CPU time, 0 for a remote one.
+// processorTime returns a local relay's CPU time, or 0 for a remote relay.
 func processorTime(relay *load.Relay) (time.Duration, error) {
 	if !relay.Local() {
 		return 0, nil
@@ -543,7 +544,7 @@ func findPeer(peer string) (command, name string, err error) {
 	return found, PeerName, nil
 }
 
-// sessionMemory returns the memory growth per idle session, in kB.
+// sessionMemory returns the memory growth per idle session in kB.
 func sessionMemory(ctx context.Context, relay *load.Relay, n int) (float64, error) {
 	before, err := relay.Memory()
 	if err != nil {

@@ -13,13 +13,14 @@ import (
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
-// soakFrameBytes makes a track of 1 Mbit/s.
+// soakFrameBytes results in a track of 1 Mbit/s.
 const soakFrameBytes = 4167
 
-// maxGrowth is the growth from the second to the last third of a run that still counts as flat.
+// maxGrowth is the largest relative growth, from the second to the last third of a run, that still
+// counts as flat.
 const maxGrowth = 0.05
 
-// soakOptions shorten a soak in tests.
+// soakOptions shortens a soak in tests.
 type soakOptions struct {
 	viewers  int           // 0 = 200
 	time     time.Duration // 0 = 10 min, or 1 min with Quick
@@ -153,7 +154,7 @@ func sample(ctx context.Context, relay *load.Relay, a *arrivals, d time.Duration
 	return s, nil
 }
 
-// arrivals collects the frames' delays at all viewers.
+// arrivals collects the delays of frames at all viewers.
 type arrivals struct {
 	mu       sync.Mutex
 	sent     []time.Time // by group
@@ -187,7 +188,8 @@ func (a *arrivals) take() []time.Duration {
 	return d
 }
 
-// drain waits up to 2 s for frames in flight and returns how many were sent and, over all viewers, lost.
+// drain waits up to 2 s for frames in flight. It returns how many were sent and how many were lost,
+// summed over all viewers.
 func (a *arrivals) drain(ctx context.Context, viewers int) (sent, lost int) {
 	until := time.Now().Add(2 * time.Second)
 	for {

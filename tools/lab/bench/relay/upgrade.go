@@ -19,8 +19,8 @@ import (
 	"holocast/tools/lab/bench/internal/realframes"
 )
 
-// The upgrade part sends up to FramesPerS frames a second, each after all viewers have the previous
-// one.
+// The upgrade part sends up to FramesPerS frames per second, each once all viewers have the
+// previous one.
 const (
 	upgradeViewers = 20
 	lateJoiners    = 2 // after each upgrade
@@ -39,15 +39,15 @@ type Upgrade struct {
 	Expected   int            `json:"frames_expected"` // over all viewers
 	Lost       int            `json:"frames_lost"`     // missing or damaged
 	Sessions   int            `json:"sessions_ended"`  // early
-	UpgradeMs  []float64      `json:"upgrade_ms"`      // from the command to the new process's readiness
-	Delay      load.Quantiles `json:"delay_ms"`        // of complete frames away from upgrades
+	UpgradeMs  []float64      `json:"upgrade_ms"`      // from the command until the new process is ready
+	Delay      load.Quantiles `json:"delay_ms"`        // delay of complete frames that are not near an upgrade
 	DelayAfter load.Quantiles `json:"delay_upgrade_ms"`
 	GapMs      float64        `json:"longest_gap_ms"` // between two frames at any viewer
 	// LoadAverage is the kernel's one-minute load average before the run.
 	LoadAverage float64 `json:"load_average"`
 }
 
-var errNotRoot = errors.New("the relay's upgrade needs root: it uses eBPF")
+var errNotRoot = errors.New("upgrading the relay needs root, since it uses eBPF")
 
 func (r *Upgrade) markdown() string {
 	var took []string
@@ -201,19 +201,19 @@ func upgradeUnderLoad(ctx context.Context, o Options) (out *Upgrade, err error) 
 	return out, ctx.Err()
 }
 
-// upgrade replaces the relay at addr and returns the new process.
+// upgrade replaces the relay at addr. It returns the new process.
 func upgrade(ctx context.Context, binary, addr string) (pid int, err error) {
 	out, err := exec.CommandContext(ctx, binary, "upgrade", "--listen", addr).CombinedOutput()
 	if err == nil {
 		_, err = fmt.Sscanf(string(out), "process %d takes new sessions", &pid)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("relay upgrade: %w: %s", err, bytes.TrimSpace(out))
+		return 0, fmt.Errorf("upgrade relay: %w: %s", err, bytes.TrimSpace(out))
 	}
 	return pid, nil
 }
 
-// watch subscribes. It expects all frames from the next one on.
+// watch subscribes to the track. It expects all frames from the next one on.
 func (r *upgradeRun) watch(ctx context.Context, running *sync.WaitGroup, s *moqt.Session, name moqt.TrackName) error {
 	sub, err := s.Subscribe(ctx, name, moqt.SubscribeOptions{})
 	if err != nil {
@@ -254,12 +254,12 @@ func (r *upgradeRun) receive(v *upgradeViewer, g *moqt.SubgroupReader) {
 	case r.arrived <- struct{}{}:
 	default:
 	}
-	_, _ = g.NextObject() // reading the stream's end releases the stream
+	_, _ = g.NextObject() // reading to the end releases the stream
 }
 
 func (r *upgradeRun) frame(group uint64) []byte { return r.frames[group%uint64(len(r.frames))] }
 
-// send sends frames until ctx ends and all have arrived.
+// send sends frames until ctx is done and all have arrived.
 func (r *upgradeRun) send(ctx context.Context, t *origin.Track) error {
 	tick := time.NewTicker(time.Second / FramesPerS)
 	defer tick.Stop()

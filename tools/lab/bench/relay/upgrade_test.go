@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// An upgrade under load loses no frame and ends no session.
+// An upgrade under load loses no frames and ends no sessions.
 func TestUpgrade(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip(errNotRoot)

@@ -20,16 +20,16 @@ import (
 
 const (
 	columns, rows = 8, 4
-	fps           = 30 // also frames per GoP of one second
-	slotsPerS     = 10 // evaluations of a viewport per second, as in the head traces
+	fps           = 30 // also frames per one-second GoP
+	slotsPerS     = 10 // viewports evaluated per second, as many as in the head traces
 	framesPerSlot = fps / slotsPerS
 
-	// Squared errors are stored per cell of the picture.
+	// Squared errors are stored per cell of the image.
 	cellColumns, cellRows = 120, 60
 	cells                 = cellColumns * cellRows
 )
 
-// clip is video as tiles: the size of each tile of each GoP at each quality, and its errors by
+// clip is tiled video: the size of each tile of each GoP at each quality, and its errors by
 // position.
 type clip struct {
 	name      string
@@ -38,19 +38,19 @@ type clip struct {
 	gops      []tile360.GoP // without Start and Have
 	video     []float64     // bytes of the low-resolution sphere per GoP
 
-	// errors is the mean squared error of luma by quality, slot and cell. After the tiles'
-	// qualities follow the low-resolution sphere and a black picture.
+	// errors is the mean squared error of luma by quality, slot and cell. The tiles' qualities are
+	// followed by the low-resolution sphere and a black image.
 	errors [][][]float32
-	black  [][]float64 // by GoP and tile: distortion of a black picture
+	black  [][]float64 // by GoP and tile: distortion of a black image
 
-	// encoded holds the streams: by tile and quality, and the low-resolution sphere.
+	// encoded holds the streams by tile and quality; the low-resolution sphere is separate.
 	encoded    [][]stream
 	encodedLow stream
 	lowWidth   int
 	lowHeight  int
 }
 
-// Indexes into clip.errors of the pictures that replace missing tiles.
+// Indexes into clip.errors for the images that replace missing tiles.
 func (c *clip) low() int   { return c.qualities }
 func (c *clip) blank() int { return c.qualities + 1 }
 
@@ -65,7 +65,8 @@ func (c *clip) bytes(quality int) float64 {
 	return sum / float64(len(c.gops))
 }
 
-// mse returns the sphere's distortion at a quality, or of the low-resolution sphere.
+// mse returns the sphere's mean squared error at a quality; c.low() selects the low-resolution
+// sphere.
 func (c *clip) mse(quality int) float64 {
 	sum := 0.0
 	for _, g := range c.gops {
@@ -97,7 +98,7 @@ func sources(dir string) []source {
 }
 
 // measure encodes a clip's tiles with FFmpeg at rate factors (x264's CRF), worst first, and
-// compares the decoded pictures with the source. seconds limits the clip's length.
+// compares the decoded frames with the source. seconds limits the clip's length.
 func measure(ctx context.Context, s source, crfs []int, videoCRF, seconds int) (c *clip, err error) {
 	dir, err := os.MkdirTemp("", "holocast-bench-tiles-")
 	if err != nil {
@@ -122,7 +123,7 @@ func measure(ctx context.Context, s source, crfs []int, videoCRF, seconds int) (
 		}, raw...)
 	}
 
-	// The low-resolution sphere: a quarter of the width and height.
+	// The low-resolution sphere has a quarter of the width and height.
 	low := filepath.Join(dir, "video.h264")
 	args := append(append([]string{}, input...), "-vf", fmt.Sprintf("%sscale=%d:%d:flags=area,format=yuv420p", s.crop,
 		s.width/4, s.height/8*2))
@@ -164,7 +165,7 @@ func measure(ctx context.Context, s source, crfs []int, videoCRF, seconds int) (
 	}
 
 	for q, crf := range crfs {
-		// One process cuts the picture and encodes all tiles; another decodes and joins them.
+		// One process crops the frames and encodes all tiles; another decodes and joins them.
 		var cut strings.Builder
 		fmt.Fprintf(&cut, "[0:v]%sformat=yuv420p,split=%d", s.crop, c.grid.Tiles())
 		for t := range c.grid.Tiles() {
@@ -198,7 +199,7 @@ func measure(ctx context.Context, s source, crfs []int, videoCRF, seconds int) (
 			}
 			c.encoded[t] = append(c.encoded[t], encoded)
 			if len(sizes) != n {
-				return nil, fmt.Errorf("tile %d has %d GoPs, the low-resolution sphere %d", t, len(sizes), n)
+				return nil, fmt.Errorf("tile %d has %d GoPs, but the low-resolution sphere has %d", t, len(sizes), n)
 			}
 			for g, b := range sizes {
 				c.gops[g].Bytes[t*c.qualities+q] = b
@@ -245,7 +246,7 @@ func gopBytes(file string) ([]float64, error) {
 		}
 	}
 	if len(starts) == 0 {
-		return nil, fmt.Errorf("%s: no H.264 sequence", file)
+		return nil, fmt.Errorf("%s contains no H.264 sequence", file)
 	}
 	var sizes []float64
 	for i, s := range starts {
@@ -258,7 +259,7 @@ func gopBytes(file string) ([]float64, error) {
 	return sizes, nil
 }
 
-// stream is an H.264 stream in the form of objects.
+// stream is an H.264 stream divided into objects.
 type stream struct {
 	config []byte   // avcC
 	frames [][]byte // length-prefixed NAL units
@@ -301,9 +302,9 @@ func readStream(file string) (s stream, err error) {
 	return s, err
 }
 
-// compare runs two FFmpeg commands that write the original and the viewer's picture. It returns the
-// mean squared error by slot and cell, and passes each tile's distortion per GoP, weighted by solid
-// angle, to distortion.
+// compare runs two FFmpeg commands that write the original image and the viewer's. It returns the
+// mean squared error by slot and cell. To distortion it passes each tile's distortion per GoP,
+// weighted by solid angle.
 func (c *clip) compare(ctx context.Context, original, seen []string, distortion func(gop, tile int,
 	mse float64),
 ) (slots [][]float32, err error) {
@@ -327,7 +328,7 @@ func (c *clip) compare(ctx context.Context, original, seen []string, distortion 
 	defer func() {
 		cancel()
 		for _, cmd := range commands {
-			_ = cmd.Wait() // a read error has been reported
+			_ = cmd.Wait() // a read error has already been reported
 		}
 	}()
 	w, h := c.grid.Width, c.grid.Height
@@ -399,7 +400,7 @@ func (c *clip) compare(ctx context.Context, original, seen []string, distortion 
 	return slots, nil
 }
 
-// ray is a point of a viewport: its cell in the picture, and its share of the solid angle.
+// ray is a point of a viewport: its cell in the image and its share of the solid angle.
 type ray struct {
 	tile, cell int32
 	weight     float32

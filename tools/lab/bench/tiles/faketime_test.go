@@ -25,7 +25,7 @@ import (
 var recordings = flag.String("recordings", "",
 	"page to write on viewings of the recordings in HOLOCAST_DATA, in fake time")
 
-// inFakeTime runs a session without delays by the machine: viewer, publisher and QUIC run
+// inFakeTime runs a session without delays caused by the machine: viewer, publisher and QUIC run
 // unmodified in a synctest bubble over a simulated path.
 //
 // The path's rate follows net from the time after, counted from the viewer's start.
@@ -51,7 +51,7 @@ func inFakeTime(t *testing.T, after time.Duration, film spheretest.Film, tr trac
 		}
 		failed := make(chan error, 2)
 		running.Go(func() { failed <- publisher.Run(ctx) })
-		time.Sleep(2200 * time.Millisecond) // GoP rates are known after the GoPs end
+		time.Sleep(2200 * time.Millisecond) // GoP rates are known once the GoPs have ended
 		s, _ := path.Connect(t, moqt.Handler{}, publisher.Set.Handler())
 		cat, err := readCatalog(ctx, s, ns)
 		if err != nil {
@@ -112,8 +112,8 @@ func streams(c *clip) {
 	}
 }
 
-// Over paths below the whole sphere's rate, our scheme does not stall, and its picture is better
-// than with other schemes.
+// Over paths below the whole sphere's rate, our scheme does not stall, and its image quality is
+// better than that of other schemes.
 func TestViewingsInFakeTime(t *testing.T) {
 	if !quiccc.Patched() {
 		t.Skip("needs quic-go as patched by tools/quicpatch (make build)")
@@ -132,7 +132,7 @@ func TestViewingsInFakeTime(t *testing.T) {
 			ours := inFakeTime(t, 0, c.film(), tr, net, Ours, 0, gops)
 			t.Logf("%s: %v", Ours, ours)
 
-			// The number of late frames after a fall varies with the order of goroutines.
+			// The number of late frames after a drop in rate depends on the order of goroutines.
 			if ours.GOPs < gops || ours.StallRatio > 0.02 {
 				t.Errorf("%d GoPs, %.1f %% stalls", ours.GOPs, 100*ours.StallRatio)
 			}
@@ -150,7 +150,7 @@ func TestViewingsInFakeTime(t *testing.T) {
 	}
 }
 
-// fall is a rate that falls to a fraction for some seconds and recovers.
+// fall is a drop in rate to a fraction for some seconds, followed by a recovery.
 type fall struct {
 	name    string
 	part    float64 // 0 = an outage
@@ -171,15 +171,15 @@ const (
 	fallGOPs   = 14
 )
 
-// network is a path whose rate, in bytes per second, falls.
+// network is a path whose rate, in bytes per second, drops.
 func (f fall) network(rate float64) network {
 	return network{f.name, append(append(seconds(fallBegins, rate), seconds(f.seconds, max(rate*f.part,
 		leastMbit*1e6/8))...), seconds(20, rate)...)}
 }
 
-// The path's rate falls after the viewer has requested tiles for the higher rate. The
+// The path's rate drops after the viewer has requested tiles for the higher rate. The
 // low-resolution sphere must still arrive in time, ahead of retransmitted tiles, and the viewport's
-// PSNR must beat that of the whole sphere.
+// PSNR must be better than that of the whole sphere.
 func TestFallsInFakeTime(t *testing.T) {
 	if !quiccc.Patched() {
 		t.Skip("needs quic-go as patched by tools/quicpatch (make build)")
@@ -200,7 +200,7 @@ func TestFallsInFakeTime(t *testing.T) {
 				}
 			}
 
-			// The number of late frames varies with the order of goroutines.
+			// The number of late frames depends on the order of goroutines.
 			if most := stall[1] + 0.05; f.part == 0 && stall[0] > most || f.part > 0 && stall[0] > 0.04 {
 				t.Errorf("%.1f %% stalls, %.1f %% where the whole sphere is sent", 100*stall[0], 100*stall[1])
 			}
@@ -215,8 +215,8 @@ func TestFallsInFakeTime(t *testing.T) {
 	}
 }
 
-// The viewings of `holocast-lab bench tiles --parts sessions` without delays by the machine, and
-// longer ones.
+// The sessions of `holocast-lab bench tiles --parts sessions` without delays caused by the machine,
+// and longer sessions.
 func TestRecordingsInFakeTime(t *testing.T) {
 	data := os.Getenv("HOLOCAST_DATA")
 	if *recordings == "" || data == "" {
@@ -271,7 +271,7 @@ func TestRecordingsInFakeTime(t *testing.T) {
 	}
 }
 
-// writeFalls writes a table of results over paths whose rate, in bytes per second, falls and
+// writeFalls writes a table of results over paths whose rate, in bytes per second, drops and
 // recovers.
 func writeFalls(t *testing.T, b *strings.Builder, film spheretest.Film, traces []trace, rate float64) {
 	t.Helper()

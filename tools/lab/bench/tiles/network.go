@@ -6,7 +6,7 @@ import (
 	"holocast/tools/lab/bench/internal/csvtrace"
 )
 
-// network is a path's capacity over time: bytes per second, one value for each second.
+// network is a path's capacity over time in bytes per second, one value for each second.
 type network struct {
 	name string
 	rate []float64
@@ -30,7 +30,8 @@ func (n network) scaled(mean float64, seconds int) network {
 	return out
 }
 
-// networks reads 5Gophers traces: the throughput of commercial 5G per second, walking and driving.
+// networks reads 5Gophers traces. They hold the throughput of commercial 5G per second, walking and
+// driving.
 func networks(dir string) ([]network, error) {
 	var all []network
 	for _, c := range []struct{ name, file, column string }{

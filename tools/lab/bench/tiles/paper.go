@@ -14,14 +14,15 @@ type PaperStep struct {
 	PSNR []float64 `json:"psnr_mean"` // by condition, dB
 }
 
-// condition is one of the paper's conditions, with the mean throughput of FBDT and MPTCP in Mbit/s:
-// Section 6.2 for the first two, FBDT's published logs for mobility.
+// condition is one of the paper's conditions, with the mean throughput of FBDT and MPTCP in Mbit/s.
+// The figures are from Section 6.2 for the first two conditions, and from FBDT's published logs for
+// mobility.
 type condition struct {
 	name        string
 	fbdt, mptcp float64
 
-	// variation is the exponent applied to the walking trace's ratio of successive seconds. The
-	// paper gives no series.
+	// variation is the exponent applied to the ratio of successive seconds in the walking trace.
+	// The paper gives no series.
 	variation float64
 }
 
@@ -41,9 +42,9 @@ func ConditionNames() (names []string) {
 	return names
 }
 
-// paperSetting simulates Section 6.3: missing tiles are blank; only the crowd's gaze is known, not
-// the viewer's own; and the baseline (FIX on MPTCP) uses rates chosen for FBDT's capacity. Each
-// step from there to ours changes one thing.
+// paperSetting simulates Section 6.3. There, missing tiles are blank, only the crowd's gaze is
+// known but not the viewer's own, and the baseline (FIX on MPTCP) uses rates chosen for FBDT's
+// capacity. Each step from that setting to ours changes one thing.
 func paperSetting(c *clip, walking network, traces []trace, seconds int) []PaperStep {
 	best := c.bytes(c.qualities - 1)
 	all := []struct {
@@ -117,8 +118,8 @@ func paperSetting(c *clip, walking network, traces []trace, seconds int) []Paper
 	return out
 }
 
-// owsTime returns the time of OWS for 1024 tiles at 8 qualities in ms, the minimum of many runs,
-// and its certified gap.
+// owsTime returns the time that OWS takes for 1024 tiles at 8 qualities, in ms, as the minimum of
+// many runs, and its certified gap.
 func owsTime() (ms, gap float64) {
 	const tiles, qualities = 1024, 8
 	p := tile360.Problem{Qualities: qualities}

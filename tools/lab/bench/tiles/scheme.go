@@ -10,17 +10,18 @@ import (
 type scheme struct {
 	name string
 
-	// again selects several decisions per GoP, which may request tiles of the GoP being shown. The
-	// following fields apply to schemes that decide once, a second before a GoP is shown.
+	// again selects several decisions per GoP, which may also request tiles of the GoP being
+	// displayed. The following fields apply to schemes that decide once, a second before a GoP is
+	// displayed.
 	again      bool
-	percentile float64 // the budget: this percentile of the predicted capacity, or mean
+	percentile float64 // the budget is this percentile of the predicted capacity, or mean
 	seen       weighting
 	gaze       prediction
-	leftover   bool // finally request the tiles that OWS leaves out
+	leftover   bool // finally, request the tiles that OWS leaves out
 	choose     func(s *tile360.Solver, p *tile360.Problem, plan *tile360.Plan)
 }
 
-// mean as a percentile selects the mean of the predicted capacity.
+// mean, used as a percentile, selects the mean of the predicted capacity.
 const mean = -1
 
 // weighting selects Problem.Seen.
@@ -61,7 +62,7 @@ func printed(s *tile360.Solver, p *tile360.Problem, plan *tile360.Plan) {
 	s.Paper(p, paperRounds, plan)
 }
 
-// printedRates selects the paper's rates in our order.
+// printedRates converts the paper's rates to our order.
 func printedRates(s *tile360.Solver, p *tile360.Problem, plan *tile360.Plan) {
 	s.Fixed(p, plan)
 	slices.SortStableFunc(plan.Order, func(a, b int) int {
@@ -122,8 +123,8 @@ func gazes() []scheme {
 	}
 }
 
-// planAgain decides as the planner does, several times per GoP: it requests or cancels tiles whose
-// transfer has not begun.
+// planAgain decides several times per GoP, like the planner. It requests tiles, and cancels tiles
+// whose transfer has not begun.
 func (v *viewer) planAgain(g int) {
 	pending := 0.0
 	under := map[[2]int]int{}
@@ -161,7 +162,7 @@ func (v *viewer) planAgain(g int) {
 	}
 }
 
-// planOnce decides on a GoP as the scheme does.
+// planOnce decides on a GoP using the scheme's settings.
 func (v *viewer) planOnce(g int) {
 	gop, s := v.gop(g), v.scheme
 	v.planner.View.Expect(v.looks(g), v.share, v.seen)

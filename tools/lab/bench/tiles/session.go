@@ -92,7 +92,7 @@ paths:
 	defer func() { err = errors.Join(err, server.Close()) }()
 	failed := make(chan error, 2)
 	running.Go(func() { failed <- publisher.Run(ctx) })
-	select { // GoP rates are known after the GoPs end
+	select { // GoP rates are known once the GoPs have ended
 	case <-time.After(2200 * time.Millisecond):
 	case <-ctx.Done():
 		return report, 0, ctx.Err()
@@ -130,7 +130,7 @@ paths:
 	for limit := time.After(time.Duration(gops+20) * time.Second); v.Report().GOPs < gops; {
 		select {
 		case err := <-failed:
-			return report, 0, fmt.Errorf("session ended: %w", err)
+			return report, 0, fmt.Errorf("the session ended: %w", err)
 		case <-limit:
 			return v.Report(), 0, nil // stalled too long to finish
 		case <-time.After(50 * time.Millisecond):

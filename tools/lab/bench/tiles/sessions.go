@@ -12,7 +12,7 @@ import (
 	"holocast/tools/holocast/player/sphere/spheretest"
 )
 
-// The path of a viewing: one-way delay, queue, and the capacity used where the trace has none, to
+// The path of a session: one-way delay, queue, and the capacity used where the trace has none, to
 // keep the connection alive.
 const (
 	sessionDelay = 20 * time.Millisecond
@@ -20,8 +20,8 @@ const (
 	leastMbit    = 0.05
 )
 
-// viewings makes a viewer watch with each scheme in turn, and compares them. watch performs one
-// viewing; its second result is 1 if the emulator was late, else 0.
+// viewings makes a viewer watch with each scheme in turn and compares the schemes. watch runs one
+// session; its second result is 1 if the emulator was late, else 0.
 func viewings(ctx context.Context, log io.Writer, set setup, c *clip, traces []trace, nets []network,
 	watch func(t trace, net network, scheme string, percentile float64) (sphere.Report, int, error),
 ) (*Sessions, error) {
@@ -117,7 +117,7 @@ func (c *clip) film() spheretest.Film {
 	}
 }
 
-// add adds a viewing's share of the mean over the given number of viewings.
+// add adds one session's contribution to the mean over the given number of sessions.
 func (f *SessionFigures) add(r sphere.Report, of float64) {
 	f.PSNRMean += r.PSNRMean / of
 	f.PSNRP5 += r.PSNRP5 / of

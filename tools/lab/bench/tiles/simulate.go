@@ -19,7 +19,7 @@ const (
 // fieldOfView is the viewport's.
 var fieldOfView = tile360.Degrees(90, 90)
 
-// trace is a head movement, with its viewport at every slot.
+// trace is a head movement, with the viewport at every slot.
 type trace struct {
 	name  string
 	head  gazetrace.Trace
@@ -35,15 +35,15 @@ func newTrace(name string, head gazetrace.Trace, crowd *tile360.Crowd, g tile360
 	return t
 }
 
-// job is a tile of a GoP in transfer; tile −1 is the low-resolution sphere.
+// job is a tile of a GoP being transferred; tile −1 is the low-resolution sphere.
 type job struct {
 	gop, tile, quality int
 	bytes, left        float64
 	ready              float64 // earliest arrival of the first byte
 }
 
-// viewer is a simulated viewer. It watches a repeating clip over a network and requests tiles as
-// its scheme decides.
+// viewer is a simulated viewer. It watches a repeating clip over a network and requests the tiles
+// that its scheme selects.
 type viewer struct {
 	clip      *clip
 	net       network
@@ -60,33 +60,33 @@ type viewer struct {
 	seen    []float64
 
 	now      float64 // s since the start
-	head     float64 // playhead: s of the medium; starts at −1
+	head     float64 // playhead, s of media time; starts at −1
 	queue    []job
 	quality  map[int][]int  // tile qualities received, by GoP; −1 = none
-	video    map[int]bool   // GoPs whose low-resolution sphere is received
+	video    map[int]bool   // GoPs whose low-resolution sphere has been received
 	stalled  float64        // s
-	used     map[[3]int]int // received tiles: bytes, 0 after they have been seen
+	used     map[[3]int]int // bytes of received tiles; 0 once they have been seen
 	received float64
 	wasted   float64
 	psnr     []float64 // by slot shown
 	hits     float64   // sum over slots of the viewport's share covered by tiles
 
 	center int     // tile at the viewport's center
-	since  float64 // time at which the viewport's center reached the tile; −1 = the tile has been sharp
+	since  float64 // when the viewport's center reached the tile, s; −1 once it is sharp
 	turns  []float64
 }
 
 // outcome holds a viewer's results.
 type outcome struct {
 	psnr             []float64 // per slot shown, dB
-	turns            []float64 // s from a head's turn to another tile until that tile is sharp
+	turns            []float64 // s from the head turning to another tile until that tile is sharp
 	shown, stalled   float64   // s
 	received, wasted float64   // bytes
 	hits             float64   // sum over slots of the viewport's share covered by tiles
 }
 
-// simulate runs a viewer for some seconds. predicted is the basis of capacity prediction if it differs
-// from n; with blank, missing tiles are black.
+// simulate runs a viewer for some seconds. predicted is the basis of capacity prediction if it
+// differs from n. If blank is set, missing tiles are black.
 func simulate(c *clip, n network, t trace, s scheme, seconds int, predicted *network, blank bool) outcome {
 	v := &viewer{
 		clip: c, net: n, predicted: n, trace: t, scheme: s, seconds: seconds, blank: blank, head: -1,
@@ -116,7 +116,7 @@ func (v *viewer) run() {
 	nextPlan, nextSlot := replan, 0
 	carried, measured := 0.0, 0.0
 
-	// Time is counted in steps, so sums are exact.
+	// Time is counted in steps, so that sums are exact.
 	for steps, played := 0, 0; v.head < float64(v.seconds)-step/2; steps++ {
 		v.now = float64(steps) * step
 		v.transfer()
@@ -176,7 +176,8 @@ func (v *viewer) have(g int) []int {
 	return q
 }
 
-// enter begins a GoP: it cancels the GoP's outstanding tiles and requests the next GoP.
+// enter begins displaying GoP g. If the scheme decides only once per GoP, it cancels the outstanding
+// tiles of g. It then requests the next GoP.
 func (v *viewer) enter(g int) {
 	keep := v.queue[:0]
 	for _, j := range v.queue {
@@ -199,7 +200,7 @@ func (v *viewer) enter(g int) {
 	v.decide(g)
 }
 
-// decide requests tiles of the GoP after g, or of both.
+// decide requests tiles of the GoP after g, or of both GoPs if the scheme decides repeatedly.
 func (v *viewer) decide(g int) {
 	// The head is sampled at display time.
 	for t := max(0, v.planner.Gaze.Last().T+0.05); t <= max(0, v.head)+1e-9; t += 0.05 {
@@ -215,7 +216,7 @@ func (v *viewer) decide(g int) {
 	}
 }
 
-// transfer transmits the head of the queue.
+// transfer transmits the job at the head of the queue.
 func (v *viewer) transfer() {
 	budget := v.net.at(v.now) * step
 	for i := 0; i < len(v.queue) && budget > 0; {
@@ -267,7 +268,7 @@ func (v *viewer) show(slot int) {
 	v.psnr = append(v.psnr, tile360.PSNR(sum))
 	v.hits += hits
 
-	// The time until a tile is sharp after the viewport's center reaches it.
+	// The time until a tile is sharp counts from the viewport's center reaching it.
 	center := v.clip.grid.Tile(v.trace.head.At((float64(slot) + 0.5) / slotsPerS))
 	if center != v.center {
 		if v.since >= 0 {

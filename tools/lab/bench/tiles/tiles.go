@@ -1,7 +1,8 @@
-// Package tiles measures what a viewer of tiled 360° video sees when only part of it can be
-// fetched: recorded head movements over recorded networks, with sizes and distortions of real
-// video. It compares our tile selection (internal/tile360) with the whole sphere at one quality,
-// the predicted viewport only, tiles in a fixed order, and OWS as printed in the FBDT paper.
+// Package tiles measures what a viewer of tiled 360° video sees when only part of the video can be
+// fetched. It uses recorded head movements over recorded networks, with sizes and distortions of
+// real video. It compares our tile selection (internal/tile360) with the whole sphere at one
+// quality, the predicted viewport only, tiles in a fixed order, and OWS as printed in the FBDT
+// paper.
 package tiles
 
 import (
@@ -49,7 +50,7 @@ func (o Options) has(part string) bool { return len(o.Parts) == 0 || slices.Cont
 func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	var old Result
 	if err := json.Unmarshal(earlier, &old); err != nil {
-		return nil, fmt.Errorf("earlier result: %w", err)
+		return nil, fmt.Errorf("read earlier result: %w", err)
 	}
 	if len(r.Steps) == 0 {
 		old.Sessions = r.Sessions
@@ -74,10 +75,10 @@ func (r Result) Measured() (parts []string) {
 
 // Figures are the results of one scheme over all slots of all runs.
 type Figures struct {
-	PSNRMean   float64 `json:"psnr_mean"`    // of the viewport, weighted by solid angle, dB
+	PSNRMean   float64 `json:"psnr_mean"`    // of the viewport, weighted by solid angle, in dB
 	PSNRP5     float64 `json:"psnr_p5"`      // exceeded 95 % of the time
-	Stall      float64 `json:"stall_ratio"`  // share of the time since the first picture
-	Wasted     float64 `json:"wasted_ratio"` // share of bytes: tiles never seen, or incomplete in time
+	Stall      float64 `json:"stall_ratio"`  // fraction of the time since the first frame
+	Wasted     float64 `json:"wasted_ratio"` // fraction of bytes in tiles never seen or not complete in time
 	Hits       float64 `json:"tile_hits"`    // share of the viewport covered by tiles, not the low-resolution sphere
 	Mbps       float64 `json:"mbps"`         // received
 	QualityMs  float64 `json:"motion_to_quality_ms"`
@@ -85,9 +86,9 @@ type Figures struct {
 	Percentile float64 `json:"budget_percentile"` // of the predicted capacity
 }
 
-// Gain is the difference between ours and a baseline, run by run, in dB.
+// Gain is the difference in dB between ours and a baseline, run by run.
 type Gain struct {
-	MeanMedian float64 `json:"psnr_mean_median"` // median over head movements of the difference in mean
+	MeanMedian float64 `json:"psnr_mean_median"` // median over head movements of the difference in mean PSNR
 	P5Median   float64 `json:"psnr_p5_median"`
 	MeanLeast  float64 `json:"psnr_mean_least"`
 	Stalls     float64 `json:"stall_ratio_median"` // ours minus the baseline's
@@ -144,7 +145,7 @@ type Clip struct {
 	Name    string    `json:"name"`
 	Seconds int       `json:"seconds"`
 	CRF     []int     `json:"crf"`
-	Mbps    []float64 `json:"mbps"` // of the whole sphere at each quality
+	Mbps    []float64 `json:"mbps"` // rate of the whole sphere at each quality
 	PSNR    []float64 `json:"ws_psnr"`
 	LowMbps float64   `json:"low_mbps"` // of the low-resolution sphere
 	LowPSNR float64   `json:"low_ws_psnr"`
@@ -158,7 +159,7 @@ type Result struct {
 	Fixed    Figures `json:"fixed"`
 	Paper    Figures `json:"paper"`
 	OWSMs    float64 `json:"ows_ms"`  // 1024 tiles at 8 qualities
-	OWSGap   float64 `json:"ows_gap"` // certified, as a share of the bound
+	OWSGap   float64 `json:"ows_gap"` // certified, as a fraction of the bound
 
 	Gains      map[string]Gain `json:"gains"` // of ours over each baseline
 	Steps      []Step          `json:"steps"`
@@ -174,7 +175,7 @@ type Result struct {
 	Began      time.Time       `json:"began"`
 	Took       float64         `json:"took_seconds"`
 
-	sample map[string][]float64 // of one run: PSNR by slot and scheme, for the plot
+	sample map[string][]float64 // PSNR of one run by slot and scheme, for the plot
 }
 
 // setup is the extent of a run.
@@ -187,9 +188,9 @@ type setup struct {
 	networks int
 	watched  int
 	budgets  []float64 // percentiles that baselines may plan with; each uses its best
-	rates    []float64 // mean network rates, as shares of the middle quality's whole sphere
+	rates    []float64 // mean network rates, as fractions of the rate of the whole sphere at the middle quality
 
-	// Real sessions: each scheme has a viewing for every pair of these.
+	// Real sessions, one per scheme for every pair of these.
 	sessionHeads, sessionNetworks, sessionGOPs int
 }
 
@@ -201,13 +202,13 @@ func setupOf(quick bool) setup {
 }
 
 // trainedViewers is the number of viewers of each video in the gaze model. They form the crowd; the
-// evaluated head movements are from other viewers.
+// evaluated head movements are those of other viewers.
 const trainedViewers = 15
 
 // Run measures.
 func Run(ctx context.Context, o Options) (r Result, err error) {
 	if o.Data == "" {
-		return r, errors.New("needs recorded video, head movements and networks: set HOLOCAST_DATA to a folder with " +
+		return r, errors.New("needs recorded video, head movements and networks; set HOLOCAST_DATA to a folder with " +
 			"video360, head_traces and network_traces")
 	}
 	if o.Log == nil {
@@ -269,7 +270,7 @@ func describe(c *clip, set setup) Clip {
 	return d
 }
 
-// run is a head movement watching a clip over a network.
+// run is a head movement that watches a clip over a network.
 type run struct {
 	clip  int
 	trace int
@@ -279,7 +280,7 @@ type run struct {
 
 func key(name string, percentile float64) string { return fmt.Sprintf("%s@%g", name, percentile) }
 
-// watchers returns the head movements that watch a clip, each recorded with another video.
+// watchers returns the head movements that watch a clip. Each was recorded with another video.
 func watchers(heads []gazetrace.Trace, c *clip, set setup) (traces []trace) {
 	videos := gazetrace.Videos(heads)
 	for k := range set.heads {
@@ -302,7 +303,7 @@ func (r *Result) compare(ctx context.Context, o Options, set setup, clips []*cli
 	if o.has(inSessions) {
 		var err error
 		if r.Sessions, err = sessions(ctx, o.Log, set, clips[0], traces[0], nets); err != nil {
-			return fmt.Errorf("real sessions: %w", err)
+			return fmt.Errorf("run real sessions: %w", err)
 		}
 	}
 	if !o.has(simulated) {
@@ -431,7 +432,8 @@ func figures(outs []outcome) (f Figures) {
 	return f
 }
 
-// gain compares run by run. A head movement's gain is the median over its clips and networks.
+// gain compares ours with a baseline run by run. A head movement's gain is the median over its
+// clips and networks.
 func gain(runs []*run, ours, theirs []outcome, heads int) Gain {
 	g := newGains(heads)
 	for i, run := range runs {
@@ -441,7 +443,7 @@ func gain(runs []*run, ours, theirs []outcome, heads int) Gain {
 	return g.gain()
 }
 
-// gains collects differences of viewings by head movement.
+// gains collects differences between sessions by head movement.
 type gains struct {
 	means, p5s, stalls [][]float64
 	least              float64
@@ -469,7 +471,7 @@ func (g *gains) gain() Gain {
 }
 
 // sessionSchemes are the schemes of real sessions, ours first. All plan with the same percentile of
-// the viewer's capacity estimate; the whole sphere also with the median.
+// the viewer's capacity estimate; the whole sphere also plans with the median.
 var sessionSchemes = []struct {
 	key, title, name string
 	percentile       float64
@@ -725,7 +727,7 @@ func (r Result) SavePlots(dir string) error {
 	for _, name := range Schemes() {
 		s := chart.Series{Name: name}
 
-		// Plot one point per second: ten would obscure each other.
+		// Plot one point per second, since ten would obscure each other.
 		psnr := r.sample[name]
 		for i := 0; i+slotsPerS <= len(psnr); i += slotsPerS {
 			sum := 0.0

@@ -82,7 +82,7 @@ func TestSimulatedSchemes(t *testing.T) {
 		}
 	}
 
-	// A network above every rate shows the best quality everywhere.
+	// A network faster than every rate yields the best quality everywhere.
 	wide := network{"wide", []float64{1e7}}
 	for _, name := range []string{Ours, Whole} {
 		f := figures([]outcome{simulate(c, wide, tr, compared(name, 10), 20, nil, false)})

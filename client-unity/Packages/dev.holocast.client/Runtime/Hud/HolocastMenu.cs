@@ -327,11 +327,7 @@ namespace Holocast
             }
             if (keyboard.status == TouchScreenKeyboard.Status.Done)
             {
-                if (HolocastAddress.TryParse(keyboard.text, out HolocastAddress address) && address.Session.Length > 0)
-                {
-                    browser.Join(address);
-                }
-                else
+                if (!browser.JoinText(keyboard.text))
                 {
                     browser.Browse(keyboard.text);
                 }

@@ -7,7 +7,7 @@ namespace Holocast.Native
 
     static class Abi
     {
-        public const uint Version = 5;
+        public const uint Version = 6;
 
         public const int Ok = 0;
         public const int Empty = 1;

@@ -38,13 +38,22 @@ namespace Holocast.Native
                     flags = flags,
                 };
                 IntPtr client;
-                int result = NativeMethods.hc_open(&config, &client);
-                if (result != Abi.Ok)
-                {
-                    throw new HolocastException(LastError(result));
-                }
+                Check(NativeMethods.hc_open(&config, &client));
                 return new Client(new ClientHandle(client));
             }
+        }
+
+        // Returns the address behind a pairing link. Waits up to three seconds for the relay.
+        public static string Pair(string link)
+        {
+            Plugin.Require();
+            var buffer = new byte[4096];
+            UIntPtr needed;
+            fixed (byte* l = Utf8(link), b = buffer)
+            {
+                Check(NativeMethods.hc_pair(l, b, (UIntPtr)(uint)buffer.Length, &needed));
+            }
+            return Encoding.UTF8.GetString(buffer, 0, (int)needed - 1);
         }
 
         // Decodes a frame of one object, on this thread and without a session. words: grows as needed.
@@ -63,26 +72,27 @@ namespace Holocast.Native
                     {
                         result = NativeMethods.hc_decode(&data, &length, 1, 0, w, (UIntPtr)words.Length, &info);
                     }
-                    if (result == Abi.Ok)
-                    {
-                        return info;
-                    }
                     uint need = info.points * info.wordsPerPoint;
                     if (result != Abi.ErrorBuffer || need <= words.Length)
                     {
-                        throw new HolocastException(LastError(result));
+                        Check(result);
+                        return info;
                     }
                     words = new uint[need];
                 }
             }
         }
 
-        // The calling thread's last error, of a function without a client.
-        static string LastError(int result)
+        // Throws the message of a failed call without a client.
+        static void Check(int result)
         {
-            string sentence = Text((byte* b, UIntPtr n, UIntPtr* needed) =>
-                NativeMethods.hc_error(IntPtr.Zero, b, n, needed));
-            return sentence.Length > 0 ? sentence : "The native library failed with code " + result + ".";
+            if (result != Abi.Ok)
+            {
+                string sentence = Text((byte* b, UIntPtr n, UIntPtr* needed) =>
+                    NativeMethods.hc_error(IntPtr.Zero, b, n, needed));
+                throw new HolocastException(sentence.Length > 0 ? sentence : "The native library failed with code "
+                    + result + ".");
+            }
         }
 
         public void Dispose()

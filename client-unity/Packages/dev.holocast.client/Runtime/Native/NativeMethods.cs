@@ -79,6 +79,9 @@ namespace Holocast.Native
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         public static extern int hc_decode(byte** objects, UIntPtr* lengths, uint count, uint maxPoints, uint* words,
             UIntPtr capacity, HcFrame* frame);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_pair(byte* link, byte* buffer, UIntPtr capacity, UIntPtr* needed);
     }
 
     // Owns a native client. Calls in progress keep it open.

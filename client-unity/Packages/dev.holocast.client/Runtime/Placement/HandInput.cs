@@ -34,6 +34,18 @@ namespace Holocast
         static readonly List<InputDevice> Devices = new List<InputDevice>();
         static readonly bool[] Held = new bool[2];
 
+        // Asks the user for the hands if they need a permission: on Android XR. Quest does not know it.
+        public static void RequestPermission()
+        {
+#if UNITY_ANDROID && !UNITY_EDITOR
+            const string hands = "android.permission.HAND_TRACKING";
+            if (!UnityEngine.Android.Permission.HasUserAuthorizedPermission(hands))
+            {
+                UnityEngine.Android.Permission.RequestUserPermission(hands);
+            }
+#endif
+        }
+
         // True while a hand pinches or grasps, or a controller's trigger is pressed.
         public static bool Pressed(XRNode node)
         {

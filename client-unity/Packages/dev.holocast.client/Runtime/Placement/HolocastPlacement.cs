@@ -111,6 +111,7 @@ namespace Holocast
             {
                 points = GetComponentInChildren<HolocastPoints>();
             }
+            HandInput.RequestPermission();
             anchor = GetComponent<HolocastAnchor>();
             placed = anchor != null && anchor.Restore(transform);
         }

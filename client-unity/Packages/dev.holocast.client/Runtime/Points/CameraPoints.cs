@@ -39,7 +39,6 @@ namespace Holocast
             filter = gameObject.AddComponent<MeshFilter>();
             renderer = gameObject.AddComponent<MeshRenderer>();
             renderer.sharedMaterial = material;
-            renderer.shadowCastingMode = ShadowCastingMode.Off;
             renderer.receiveShadows = false;
             renderer.lightProbeUsage = LightProbeUsage.Off;
             renderer.reflectionProbeUsage = ReflectionProbeUsage.Off;
@@ -74,6 +73,11 @@ namespace Holocast
             transform.localPosition = position;
             transform.localRotation = rotation;
             transform.localScale = scale;
+        }
+
+        public void SetShadows(bool cast)
+        {
+            renderer.shadowCastingMode = cast ? ShadowCastingMode.On : ShadowCastingMode.Off;
         }
 
         public void SetPointSize(float spread)

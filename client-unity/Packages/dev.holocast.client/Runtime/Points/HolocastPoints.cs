@@ -37,6 +37,9 @@ namespace Holocast
         [SerializeField, Tooltip("Request fewer points while the display misses its frame rate")]
         bool keepDisplayRate = true;
 
+        [SerializeField, Tooltip("Points cast shadows. Universal Render Pipeline only")]
+        bool castShadows;
+
         readonly List<CameraPoints> views = new List<CameraPoints>();
         readonly List<Subscription> subscriptions = new List<Subscription>();
         readonly PointBudget budget = new PointBudget();
@@ -101,7 +104,7 @@ namespace Holocast
             set
             {
                 pointSize = Mathf.Max(0.1f, value);
-                ApplyPointSize();
+                ApplyAppearance();
             }
         }
 
@@ -119,6 +122,17 @@ namespace Holocast
         {
             get => keepDisplayRate;
             set => keepDisplayRate = value;
+        }
+
+        /// <summary>Points cast shadows. Universal Render Pipeline only.</summary>
+        public bool CastShadows
+        {
+            get => castShadows;
+            set
+            {
+                castShadows = value;
+                ApplyAppearance();
+            }
         }
 
         /// <summary>Points on display, over all cameras shown.</summary>
@@ -195,7 +209,7 @@ namespace Holocast
         void OnValidate()
         {
             catalogChanged = true;
-            ApplyPointSize();
+            ApplyAppearance();
         }
 
         void Bind()
@@ -330,6 +344,7 @@ namespace Holocast
                 if (view == null)
                 {
                     view = new CameraPoints(camera.Number, transform, shader);
+                    view.SetShadows(castShadows);
                     views.Add(view);
                 }
                 view.SetPose(camera.Best, catalog.StudioYUp);
@@ -441,10 +456,11 @@ namespace Holocast
             return worst;
         }
 
-        void ApplyPointSize()
+        void ApplyAppearance()
         {
             for (int i = 0; i < views.Count; i++)
             {
+                views[i].SetShadows(castShadows);
                 views[i].SetPointSize(pointSize);
             }
         }

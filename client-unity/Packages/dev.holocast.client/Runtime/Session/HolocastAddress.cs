@@ -58,6 +58,16 @@ namespace Holocast
             return true;
         }
 
+        /// <summary>
+        /// True for a pairing link as holocast pair prints it: http://host:port/pair/code#key.
+        /// </summary>
+        public static bool IsPairingLink(string text)
+        {
+            text = (text ?? "").Trim();
+            int path = text.IndexOf("/pair/", StringComparison.Ordinal);
+            return Scheme(text) == "http" && path > 0 && text.IndexOf('#') > path;
+        }
+
         // If the link names no relay, it is port 4443 of the page's host.
         static bool TryParseLink(string link, int query, out HolocastAddress address)
         {

@@ -1,6 +1,7 @@
 using System;
 using System.Collections.Generic;
 using System.Linq;
+using System.Threading.Tasks;
 using Holocast.Native;
 using UnityEngine;
 
@@ -25,6 +26,7 @@ namespace Holocast
 
         readonly List<string> sessions = new List<string>();
         readonly List<HolocastAddress> addresses = new List<HolocastAddress>();
+        Task<string> pairing;
         Client client;
         HcState native;
         HolocastAddress address;
@@ -58,6 +60,7 @@ namespace Holocast
         public void Browse(string text)
         {
             relay = text ?? "";
+            StopPairing();
             Close();
             if (!HolocastAddress.TryParse(relay, out HolocastAddress parsed))
             {
@@ -88,10 +91,69 @@ namespace Holocast
         /// <summary>Joins a session and remembers its address.</summary>
         public void Join(HolocastAddress to)
         {
+            StopPairing();
             Remember(to);
             if (session != null)
             {
                 session.Connect(to);
+            }
+        }
+
+        /// <summary>
+        /// Joins the session of an address or, once the relay has answered, of a pairing link. Returns false
+        /// if the text is neither.
+        /// </summary>
+        public bool JoinText(string text)
+        {
+            if (HolocastAddress.IsPairingLink(text))
+            {
+                TellPairing("Asking the relay for the pairing code's session.");
+                pairing = Task.Run(() => Client.Pair(text));
+                return true;
+            }
+            if (!HolocastAddress.TryParse(text, out HolocastAddress to) || to.Session.Length == 0)
+            {
+                return false;
+            }
+            Join(to);
+            return true;
+        }
+
+        void FinishPairing()
+        {
+            Task<string> finished = pairing;
+            pairing = null;
+            if (finished.IsFaulted)
+            {
+                TellPairing(Messages.Sentence(finished.Exception.GetBaseException().Message));
+            }
+            else if (HolocastAddress.TryParse(finished.Result, out HolocastAddress to) && to.Session.Length > 0)
+            {
+                Tell("");
+                Join(to);
+            }
+            else
+            {
+                TellPairing("The pairing code's address names no session.");
+            }
+        }
+
+        void StopPairing()
+        {
+            pairing = null;
+            if (session != null)
+            {
+                session.SetNotice(this, "");
+            }
+        }
+
+        // The HUD shows it, too: there may be no list of sessions.
+        void TellPairing(string sentence)
+        {
+            Tell(sentence);
+            if (session != null)
+            {
+                session.SetNotice(this, sentence);
             }
         }
 
@@ -130,11 +192,16 @@ namespace Holocast
 
         void OnDisable()
         {
+            StopPairing();
             Close();
         }
 
         void Update()
         {
+            if (pairing != null && pairing.IsCompleted)
+            {
+                FinishPairing();
+            }
             if (client == null || !client.Poll(out HcState now))
             {
                 return;

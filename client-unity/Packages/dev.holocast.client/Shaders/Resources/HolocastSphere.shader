@@ -1,91 +1,62 @@
 // 360° video around the eye: an infinitely distant box without vertex data (corners by
-// SV_VertexID). Each pixel samples the picture by its direction.
+// SV_VertexID). Each pixel samples the picture by its direction. Being at the far plane, it needs
+// no depth passes, and is drawn after the skybox, which would cover it: Unity draws that between
+// the queues 2500 and 2501.
 Shader "Holocast/Sphere"
 {
+    SubShader
+    {
+        PackageRequirements { "com.unity.render-pipelines.universal": "12.0" }
+        Tags
+        {
+            "RenderPipeline" = "UniversalPipeline"
+            "RenderType" = "Background"
+            "Queue" = "Transparent-499"
+            "DisableBatching" = "True"
+            "IgnoreProjector" = "True"
+        }
+        Cull Off
+        ZWrite On
+        ZTest LEqual
+
+        Pass
+        {
+            Tags { "LightMode" = "UniversalForwardOnly" }
+
+            HLSLPROGRAM
+            #pragma target 4.5
+            #pragma vertex Vertex
+            #pragma fragment Fragment
+            #pragma multi_compile_instancing
+            #include "Packages/com.unity.render-pipelines.universal/ShaderLibrary/Core.hlsl"
+            #include "Packages/dev.holocast.client/Shaders/HolocastSpherePass.hlsl"
+            ENDHLSL
+        }
+    }
+
+    // Built-in pipeline
     SubShader
     {
         Tags
         {
             "RenderType" = "Background"
-            "Queue" = "Background"
+            "Queue" = "Transparent-499"
             "DisableBatching" = "True"
             "IgnoreProjector" = "True"
         }
+        Cull Off
+        ZWrite On
+        ZTest LEqual
 
         Pass
         {
-            Cull Off
-            ZWrite On
-            ZTest LEqual
-
             CGPROGRAM
             #pragma target 4.5
             #pragma vertex Vertex
             #pragma fragment Fragment
             #pragma multi_compile_instancing
             #include "UnityCG.cginc"
-            #include "Packages/dev.holocast.client/Shaders/HolocastPoints.hlsl"
-            #include "Packages/dev.holocast.client/Shaders/HolocastSphere.hlsl"
-
-            Texture2D<float> _HolocastLuma;
-            Texture2D<float> _HolocastCb;
-            Texture2D<float> _HolocastCr;
-            SamplerState sampler_HolocastLuma; // shared by all three textures
-            float _HolocastEyes;
-            float _HolocastFullRange;
-            float _HolocastRed;
-            float _HolocastBlue;
-
-            struct Input
-            {
-                uint vertex : SV_VertexID;
-                UNITY_VERTEX_INPUT_INSTANCE_ID
-            };
-
-            struct Varyings
-            {
-                float4 position : SV_POSITION;
-                float3 direction : TEXCOORD0;
-                UNITY_VERTEX_OUTPUT_STEREO
-            };
-
-            Varyings Vertex(Input input)
-            {
-                Varyings output;
-                UNITY_SETUP_INSTANCE_ID(input);
-                UNITY_INITIALIZE_OUTPUT(Varyings, output);
-                UNITY_INITIALIZE_VERTEX_OUTPUT_STEREO(output);
-                output.direction = HolocastBoxCorner(input.vertex);
-                float3 world = mul((float3x3)unity_ObjectToWorld, output.direction);
-                #if defined(UNITY_REVERSED_Z)
-                output.position = HolocastFarAway(world, UNITY_MATRIX_V, UNITY_MATRIX_P, 0.0);
-                #else
-                output.position = HolocastFarAway(world, UNITY_MATRIX_V, UNITY_MATRIX_P, 1.0);
-                #endif
-                return output;
-            }
-
-            half4 Fragment(Varyings input) : SV_Target
-            {
-                UNITY_SETUP_STEREO_EYE_INDEX_POST_VERTEX(input);
-                float eye = min(float(unity_StereoEyeIndex), _HolocastEyes - 1.0);
-                uint width, lumaRows, colorRows;
-                _HolocastLuma.GetDimensions(width, lumaRows);
-                _HolocastCb.GetDimensions(width, colorRows);
-                float2 at = HolocastEquirect(input.direction);
-                float2 luma = HolocastOfEye(at, eye, _HolocastEyes, float(lumaRows));
-                float2 color = HolocastOfEye(at, eye, _HolocastEyes, float(colorRows));
-                float3 samples = float3(
-                    _HolocastLuma.SampleLevel(sampler_HolocastLuma, luma, 0.0),
-                    _HolocastCb.SampleLevel(sampler_HolocastLuma, color, 0.0),
-                    _HolocastCr.SampleLevel(sampler_HolocastLuma, color, 0.0));
-                float3 srgb = HolocastColor(samples, _HolocastFullRange, _HolocastRed, _HolocastBlue);
-                #if defined(UNITY_COLORSPACE_GAMMA)
-                return half4(half3(srgb), 1.0);
-                #else
-                return half4(half3(HolocastLinear(srgb)), 1.0);
-                #endif
-            }
+            #include "Packages/dev.holocast.client/Shaders/HolocastSpherePass.hlsl"
             ENDCG
         }
     }

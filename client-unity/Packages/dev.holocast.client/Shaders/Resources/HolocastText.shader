@@ -9,57 +9,57 @@ Shader "Holocast/Text"
     }
     SubShader
     {
-        Tags { "RenderType" = "Transparent" "Queue" = "Transparent" "IgnoreProjector" = "True" }
+        PackageRequirements { "com.unity.render-pipelines.universal": "12.0" }
+        Tags
+        {
+            "RenderPipeline" = "UniversalPipeline"
+            "RenderType" = "Transparent"
+            "Queue" = "Transparent"
+            "IgnoreProjector" = "True"
+        }
+        Cull Off
+        ZWrite On
+        ZTest LEqual
+        Blend SrcAlpha OneMinusSrcAlpha
 
         Pass
         {
-            Cull Off
-            ZWrite On
-            ZTest LEqual
-            Blend SrcAlpha OneMinusSrcAlpha
+            Tags { "LightMode" = "UniversalForwardOnly" }
 
+            HLSLPROGRAM
+            #pragma target 4.5
+            #pragma vertex Vertex
+            #pragma fragment Fragment
+            #pragma multi_compile_instancing
+            #include "Packages/com.unity.render-pipelines.universal/ShaderLibrary/Core.hlsl"
+            #include "Packages/dev.holocast.client/Shaders/HolocastTextPass.hlsl"
+            ENDHLSL
+        }
+    }
+
+    // Built-in pipeline
+    SubShader
+    {
+        Tags
+        {
+            "RenderType" = "Transparent"
+            "Queue" = "Transparent"
+            "IgnoreProjector" = "True"
+        }
+        Cull Off
+        ZWrite On
+        ZTest LEqual
+        Blend SrcAlpha OneMinusSrcAlpha
+
+        Pass
+        {
             CGPROGRAM
             #pragma target 4.5
             #pragma vertex Vertex
             #pragma fragment Fragment
             #pragma multi_compile_instancing
             #include "UnityCG.cginc"
-
-            UNITY_DECLARE_TEX2D(_MainTex);
-            float4 _Color;
-
-            struct Input
-            {
-                float4 position : POSITION;
-                float2 uv : TEXCOORD0;
-                UNITY_VERTEX_INPUT_INSTANCE_ID
-            };
-
-            struct Varyings
-            {
-                float4 position : SV_POSITION;
-                float2 uv : TEXCOORD0;
-                UNITY_VERTEX_OUTPUT_STEREO
-            };
-
-            Varyings Vertex(Input input)
-            {
-                Varyings output;
-                UNITY_SETUP_INSTANCE_ID(input);
-                UNITY_INITIALIZE_OUTPUT(Varyings, output);
-                UNITY_INITIALIZE_VERTEX_OUTPUT_STEREO(output);
-                output.position = UnityObjectToClipPos(input.position);
-                output.uv = input.uv;
-                return output;
-            }
-
-            float4 Fragment(Varyings input) : SV_Target
-            {
-                UNITY_SETUP_STEREO_EYE_INDEX_POST_VERTEX(input);
-                float alpha = UNITY_SAMPLE_TEX2D(_MainTex, input.uv).a * _Color.a;
-                clip(alpha - 0.1);
-                return float4(_Color.rgb, alpha);
-            }
+            #include "Packages/dev.holocast.client/Shaders/HolocastTextPass.hlsl"
             ENDCG
         }
     }

@@ -6,6 +6,19 @@ namespace Holocast.Tests
     {
         const string Hash = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 
+        [TestCase("http://192.168.1.7:4443/pair/ABCD2345#AAECAwQFBgcICQoLDA0ODw", true)]
+        [TestCase(" http://[::1]:4443/pair/A#k\n", true)]
+        [TestCase("http://relay:4443/pair/ABCD2345", false)]
+        [TestCase("http://relay:4443/#/pair/x", false)]
+        [TestCase("https://relay/pair/A#k", false)]
+        [TestCase("moqt://relay/pair/A#k", false)]
+        [TestCase("", false)]
+        [TestCase(null, false)]
+        public void PairingLinks(string text, bool pairing)
+        {
+            Assert.AreEqual(pairing, HolocastAddress.IsPairingLink(text));
+        }
+
         [TestCase("moqt://relay.example:4443/demo", "moqt://relay.example:4443/demo", "")]
         [TestCase("  relay.example:4443/demo ", "moqt://relay.example:4443/demo", "")]
         [TestCase("192.168.1.7:4443", "moqt://192.168.1.7:4443", "")]

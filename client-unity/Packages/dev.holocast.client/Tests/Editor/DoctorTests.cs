@@ -28,9 +28,17 @@ namespace Holocast.Tests
         {
             List<string> installed = new[] { "Assets/Plugins/Holocast/WSA/ARM64/holocast.dll",
                 "Packages/dev.holocast.client/Plugins/WSA/ARM64/holocast.dll" }.Take(count).ToList();
-            Finding f = Doctor.OfDeviceLibrary(installed);
+            Finding f = Doctor.OfDeviceLibrary(NativeLibrary.HoloLens, installed);
             Assert.AreEqual(verdict, f.Verdict, f.Sentence);
             Assert.IsTrue(installed.All(f.Sentence.Contains));
+        }
+
+        [Test]
+        public void MissingLibraryOfAndroid()
+        {
+            Finding f = Doctor.OfDeviceLibrary(NativeLibrary.Android, new List<string>());
+            Assert.AreEqual(Verdict.Bad, f.Verdict);
+            StringAssert.Contains("Android (ARM64)", f.Sentence);
         }
 
         [TestCase(GraphicsDeviceType.Direct3D11, true, Verdict.Good)]
@@ -39,6 +47,14 @@ namespace Holocast.Tests
         public void GraphicsSupport(GraphicsDeviceType device, bool compute, Verdict verdict)
         {
             Assert.AreEqual(verdict, Doctor.OfGraphics(device, compute).Verdict);
+        }
+
+        [TestCase("", Verdict.Good)]
+        [TestCase("UniversalRenderPipelineAsset", Verdict.Good)]
+        [TestCase("HDRenderPipelineAsset", Verdict.Unsure)]
+        public void Pipelines(string asset, Verdict verdict)
+        {
+            Assert.AreEqual(verdict, Doctor.OfPipeline(asset).Verdict);
         }
 
         [Test]

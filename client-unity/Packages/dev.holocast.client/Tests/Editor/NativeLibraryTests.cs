@@ -23,9 +23,9 @@ namespace Holocast.Tests
             return b;
         }
 
-        static byte[] Elf(int machine, bool android = false, int type = 3, int bits = 2)
+        static byte[] Elf(int machine, bool android = false, int type = 3, int bits = 2, int page = 0x4000)
         {
-            var b = new byte[160];
+            var b = new byte[216];
             Put(b, 0, 4, 0x464C457F);
             Put(b, 4, 1, bits);
             Put(b, 5, 1, 1);
@@ -33,14 +33,16 @@ namespace Holocast.Tests
             Put(b, 18, 2, machine);
             Put(b, 32, 8, 64);
             Put(b, 54, 2, 56);
-            Put(b, 56, 2, 1);
+            Put(b, 56, 2, 2);
             Put(b, 64, 4, 4);
-            Put(b, 72, 8, 120);
+            Put(b, 72, 8, 176);
             Put(b, 96, 8, 24);
-            Put(b, 120, 4, 8);
-            Put(b, 124, 4, 4);
-            Put(b, 128, 4, 1);
-            Put(b, 132, 8, android ? 0x0064696F72646E41 : 0x0064696F72646E42);
+            Put(b, 120, 4, 1);
+            Put(b, 168, 8, page);
+            Put(b, 176, 4, 8);
+            Put(b, 180, 4, 4);
+            Put(b, 184, 4, 1);
+            Put(b, 188, 8, android ? 0x0064696F72646E41 : 0x0064696F72646E42);
             return b;
         }
 
@@ -76,7 +78,7 @@ namespace Holocast.Tests
         {
             ["windows"] = Pe(0x8664),
             ["hololens"] = Pe(0xAA64, true),
-            ["linux"] = Elf(62),
+            ["linux"] = Elf(62, page: 0x1000),
             ["android"] = Elf(183, true),
             ["mac arm64"] = Mach(0x0100000C),
             ["mac universal"] = Fat(2, 7),
@@ -86,6 +88,7 @@ namespace Holocast.Tests
             ["program"] = Pe(0x8664, false, false),
             ["linux arm64"] = Elf(183),
             ["android x64"] = Elf(62, true),
+            ["android 4 KiB"] = Elf(183, true, page: 0x1000),
             ["elf program"] = Elf(62, false, 2),
             ["elf 32"] = Elf(40, true, 3, 1),
             ["mac program"] = Mach(0x0100000C, 2),
@@ -115,6 +118,7 @@ namespace Holocast.Tests
         [TestCase("program", "not a DLL")]
         [TestCase("linux arm64", "Linux on ARM64")]
         [TestCase("android x64", "Android on x86_64")]
+        [TestCase("android 4 KiB", "max-page-size=16384")]
         [TestCase("elf program", "shared library")]
         [TestCase("elf 32", "64-bit")]
         [TestCase("mac program", "dynamic library")]
@@ -154,7 +158,7 @@ namespace Holocast.Tests
         {
             byte[] b = Elf(183);
             Put(b, 96, 8, long.MaxValue);
-            Put(b, 124, 4, 0xFFFFFFFF);
+            Put(b, 180, 4, 0xFFFFFFFF);
             Assert.AreEqual(null, NativeLibrary.Recognize(b, out _));
         }
 

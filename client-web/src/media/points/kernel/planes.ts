@@ -1,15 +1,15 @@
 /**
  * Decodes the planes of a point-cloud frame (docs/spec/point-cloud-frame.md) into words for the GPU. AssemblyScript,
- * compiled to planes.wasm by `npm run wasm`. Works in the zstd decoder's memory, where the planes already are: it has
- * no static data, and the caller passes all addresses; see ../frame.ts.
+ * compiled to planes.wasm by `npm run wasm`. Works in the zstd decoder's memory, where the planes already are. It
+  * therefore has no static data, and the caller passes all addresses; see ../frame.ts.
  */
 
-// The remaining escapes, and a flag set when one is missing or out of range.
+// Start and end of the remaining escapes, and a flag set when one is missing or out of range.
 let escapes: usize = 0;
 let escapesEnd: usize = 0;
 let broken: bool = false;
 
-/** Reads the zigzag value of an escaped residual: 15 plus a varint of at most three bytes. */
+/** Reads the zigzag value of an escaped residual, which is 15 plus a varint of at most three bytes. */
 function escaped(max: i32): i32 {
   let rest = 0;
   for (let shift = 0; shift < 21; shift += 7) {
@@ -48,10 +48,10 @@ function maskEnd(at: usize, end: usize, pixels: i32): usize {
 }
 
 /**
- * Layout A. raw: `length` bytes of planes. `w`×`h`: this description's grid, whose pixel (i, j) is
- * pixel (step·i + dx, step·j + dy) of the frame. row: 20·w bytes of scratch. out: 8 bytes per
- * point: X | Y << 12 | R << 24 of the pixel, depth | G << 16 | B << 24. False if raw is
- * inconsistent with the number of points.
+ * Layout A. `raw` holds `length` bytes of planes. Pixel (i, j) of this description's `w`×`h` grid is
+ * pixel (step·i + dx, step·j + dy) of the frame. `row` has 20·w bytes of scratch. `out` receives 8
+ * bytes per point: X | Y << 12 | R << 24 with the pixel's X and Y, and depth | G << 16 | B << 24.
+ * Returns false if `raw` is inconsistent with the number of points.
  */
 export function grid(
   raw: usize, length: usize, points: i32, w: i32, h: i32, step: i32, dx: i32, dy: i32, row: usize, out: usize,
@@ -141,8 +141,8 @@ export function grid(
 }
 
 /**
- * Layout B. out: 12 bytes per point: X | Y << 16, Z | R << 16 | G << 24, B. False if raw is
- * inconsistent with the number of points.
+ * Layout B. `out` receives 12 bytes per point: X | Y << 16, Z | R << 16 | G << 24, and B. Returns
+ * false if `raw` is inconsistent with the number of points.
  */
 export function cloud(raw: usize, length: usize, points: i32, out: usize): bool {
   const packed: usize = (points + 1) >>> 1;
@@ -177,7 +177,7 @@ function unzigzag(n: i32, max: i32): i32 {
   return (z >>> 1) ^ -(z & 1);
 }
 
-/** Layout C: converts LiveScan3D's records of 9 bytes to the words of layout B. */
+/** Layout C: converts LiveScan3D's 9-byte records to the words of layout B. */
 export function records(raw: usize, points: i32, out: usize): void {
   for (let k = 0; k < points; k++) {
     point(

@@ -15,7 +15,7 @@ import (
 	"holocast/internal/origin"
 )
 
-// Video stands for the low-resolution sphere in place of a tile number.
+// Video takes the place of a tile number for the low-resolution sphere.
 const Video = -1
 
 // Film is the published content. It loops.
@@ -48,7 +48,7 @@ type track struct {
 	feed     *origin.Feed
 }
 
-// New creates the session's tracks. Pass requests of viewers to Set's handler.
+// New creates the session's tracks. Requests of viewers must be passed to Set's handler.
 func New(ns moqt.Namespace, film Film) (*Publisher, error) {
 	p := &Publisher{film: film}
 	ms := uint64(film.Latency.Milliseconds())
@@ -118,7 +118,7 @@ func New(ns moqt.Namespace, film Film) (*Publisher, error) {
 	).WriteObject(wire.SubgroupHeader{Group: 1, Priority: 32, EndOfGroup: true, FirstObject: true}, moqt.Object{}, doc)
 }
 
-// Run publishes until ctx ends. It starts the first group immediately.
+// Run publishes until ctx is done. It starts the first group immediately.
 func (p *Publisher) Run(ctx context.Context) error {
 	began := time.Now()
 	first := uint64(began.UnixMilli())

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain also runs as TestOf's child: it uses CPU time in a thread that ends, then waits.
+// TestMain also runs as TestOf's child. The child uses CPU time in a thread that ends, then waits.
 func TestMain(m *testing.M) {
 	if os.Getenv("CPUTIME_TEST_CHILD") == "" {
 		os.Exit(m.Run())
@@ -58,7 +58,7 @@ func TestOf(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// The child's thread ends now or has ended.
+	// The child's thread ends now or has already ended.
 	before, err := Of(child.Process.Pid)
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Of fails: only Linux is supported.
+// Of returns an error, since only Linux is supported.
 func Of(pid int) (time.Duration, error) {
-	return 0, fmt.Errorf("processor time of process %d: %w", pid, errors.ErrUnsupported)
+	return 0, fmt.Errorf("CPU time of process %d: %w", pid, errors.ErrUnsupported)
 }

@@ -9,7 +9,8 @@ import (
 	"strconv"
 )
 
-// Column returns a column of throughputs in Mbit/s, as bytes/s. It skips empty and NA fields.
+// Column returns a column of throughputs, converted from Mbit/s to bytes/s. It skips empty and NA
+// fields.
 func Column(file, column string) (v []float64, err error) {
 	f, err := os.Open(file)
 	if err != nil {

@@ -53,7 +53,7 @@ func Listen(addr netip.Addr, h moqt.Handler) (*Server, error) {
 // Dial opens a session to the server from the calling thread's network namespace.
 func (s *Server) Dial(ctx context.Context) (*moqt.Session, error) { return s.DialWith(ctx, Quiet) }
 
-// DialWith is Dial with a configuration.
+// DialWith is like Dial, but takes a configuration.
 func (s *Server) DialWith(ctx context.Context, cfg moqt.Config) (*moqt.Session, error) {
 	return moqt.Dial(ctx, "moqt://"+s.ln.Addr().String(), s.tls, moqt.Handler{}, cfg)
 }

@@ -18,9 +18,9 @@ import (
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
-// Server accepts viewers: a relay, or the publisher itself.
+// Server accepts viewers. It is either a relay or the publisher itself.
 type Server interface {
-	// Namespace returns the namespace of a publisher's tracks; publishers count from 0.
+	// Namespace returns the namespace of a publisher's tracks. Publishers are numbered from 0.
 	Namespace(publisher int) moqt.Namespace
 
 	// Publish publishes a track until stop is called.
@@ -32,7 +32,7 @@ type Server interface {
 // Direct is a publisher that serves viewers without a relay.
 type Direct struct {
 	*direct.Server
-	Loss float64 // share of packets dropped, in each direction
+	Loss float64 // fraction of packets dropped, in each direction
 	set  *origin.Set
 }
 
@@ -60,8 +60,8 @@ func (d *Direct) View(ctx context.Context) (*moqt.Session, error) {
 	return lossy(d.Loss, func(cfg moqt.Config) (*moqt.Session, error) { return d.DialWith(ctx, cfg) })
 }
 
-// namespace returns a publisher's namespace at a local relay. Publishers do not share one, as
-// relays may refuse a second publisher.
+// namespace returns a publisher's namespace at a local relay. Publishers do not share a namespace,
+// as relays may refuse a second publisher.
 func namespace(publisher int) moqt.Namespace {
 	return moqt.Namespace{"holocast", "bench", strconv.Itoa(publisher)}
 }
@@ -74,8 +74,9 @@ func newTrack(s Server, publisher int, name string) *origin.Track {
 	return origin.NewTrack(n, nil, origin.Limits{})
 }
 
-// Audience publishes tracks and connects n viewers with a session each. It calls each for every
-// subgroup received; track counts from 0. stop disconnects them and waits.
+// Audience publishes tracks and connects n viewers, each with its own session. It calls each for
+// every subgroup received; tracks are numbered from 0. stop disconnects the viewers and waits for
+// them.
 func Audience(ctx context.Context, s Server, tracks []*origin.Track, n int,
 	each func(track int, r *moqt.SubgroupReader),
 ) (stop func(), err error) {
@@ -122,7 +123,7 @@ func Audience(ctx context.Context, s Server, tracks []*origin.Track, n int,
 					}
 					wg.Go(func() {
 						each(track, r)
-						_, _ = r.NextObject() // reading the stream's end releases the stream
+						_, _ = r.NextObject() // reading to the end releases the stream
 					})
 				}
 			})
@@ -131,7 +132,7 @@ func Audience(ctx context.Context, s Server, tracks []*origin.Track, n int,
 	return leave, nil
 }
 
-// ReadFrame reads a frame of size bytes as a player does and reports success. It leaves the stream's
+// ReadFrame reads a frame of size bytes like a player and reports success. It leaves the stream's
 // end unread, since that may arrive in a later packet.
 func ReadFrame(r *moqt.SubgroupReader, size int) bool {
 	if _, err := r.NextObject(); err != nil {
@@ -198,8 +199,8 @@ func Quantile(d []time.Duration, q float64) float64 {
 	return float64(quantile.Of(d, q)) / float64(time.Millisecond)
 }
 
-// Feed writes frames of n bytes to t at rate per second until ctx ends. It calls before with each
-// frame's group, before writing the frame.
+// Feed writes frames of n bytes to t at rate per second until ctx is done. Before writing a frame,
+// it calls before with the frame's group.
 func Feed(ctx context.Context, t *origin.Track, n int, rate float64, before func(group uint64)) error {
 	payload := make([]byte, n)
 	tick := time.NewTicker(time.Duration(float64(time.Second) / rate))
@@ -224,8 +225,8 @@ type frame struct {
 	group uint64
 }
 
-// Transfer sends frames over new tracks. Frames still missing 2 s after the last one was sent are
-// lost.
+// Transfer sends frames over new tracks. Frames still missing 2 s after the last one was sent count
+// as lost.
 func Transfer(ctx context.Context, s Server, f Frames) (Sample, error) {
 	f.Publishers = max(1, f.Publishers)
 	tracks := make([]*origin.Track, f.Publishers)

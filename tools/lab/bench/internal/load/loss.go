@@ -10,10 +10,10 @@ import (
 	"holocast/tools/lab/bench/internal/direct"
 )
 
-// closeAfter keeps a closed session's socket open for QUIC's final packets.
+// closeAfter is how long a closed session's socket stays open for QUIC's final packets.
 const closeAfter = time.Second
 
-// lossy opens a session that drops a share of its packets in each direction.
+// lossy opens a session that drops a fraction of its packets in each direction.
 func lossy(share float64, dial func(moqt.Config) (*moqt.Session, error)) (*moqt.Session, error) {
 	cfg := direct.Quiet
 	if share == 0 {
@@ -33,8 +33,8 @@ func lossy(share float64, dial func(moqt.Config) (*moqt.Session, error)) (*moqt.
 	return s, nil
 }
 
-// dropping is a socket that drops a share of packets in each direction. It hides the UDP socket's
-// other methods, with which quic-go would bypass it.
+// dropping is a socket that drops a fraction of packets in each direction. It hides the UDP
+// socket's other methods, with which quic-go would bypass it.
 type dropping struct {
 	net.PacketConn
 	buffers
@@ -47,7 +47,7 @@ type buffers interface {
 	SetWriteBuffer(bytes int) error
 }
 
-// ReadFrom returns the next packet that it does not drop.
+// ReadFrom returns the next packet that is not dropped.
 func (d dropping) ReadFrom(b []byte) (n int, from net.Addr, err error) {
 	for {
 		if n, from, err = d.PacketConn.ReadFrom(b); err != nil || rand.Float64() >= d.share {
@@ -56,7 +56,7 @@ func (d dropping) ReadFrom(b []byte) (n int, from net.Addr, err error) {
 	}
 }
 
-// WriteTo sends or drops a packet and reports success either way.
+// WriteTo sends or drops a packet. It reports success in both cases.
 func (d dropping) WriteTo(b []byte, to net.Addr) (int, error) {
 	if rand.Float64() < d.share {
 		return len(b), nil

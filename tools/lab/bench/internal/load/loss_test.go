@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// counting is a socket that provides a number of packets to read and counts packets written.
+// counting is a socket that provides a number of packets to read and counts the packets written.
 type counting struct {
 	net.PacketConn
 	left, written int
@@ -25,7 +25,7 @@ func (c *counting) WriteTo(b []byte, _ net.Addr) (int, error) {
 	return len(b), nil
 }
 
-// The dropped share of many packets is near the configured one, in each direction.
+// The dropped fraction of many packets is close to the configured one, in each direction.
 func TestDropping(t *testing.T) {
 	const packets, share = 10_000, 0.25
 	socket := &counting{left: packets}

@@ -29,11 +29,12 @@ import (
 	"holocast/tools/lab/bench/internal/program"
 )
 
-// Relay is a relay under test: a child process of Start or StartPeer, or a remote relay.
+// Relay is a relay under test. It is either a child process created by Start or StartPeer, or a
+// remote relay.
 type Relay struct {
 	// Set WebTransport and Loss before opening sessions.
 	WebTransport bool    // instead of raw QUIC
-	Loss         float64 // share of packets dropped, in each direction
+	Loss         float64 // fraction of packets dropped, in each direction
 
 	cmd    *exec.Cmd       // nil if remote
 	target *connect.Target // of a remote relay
@@ -51,7 +52,7 @@ type Relay struct {
 const maxOutput = 16 << 10
 
 // At returns the remote relay at a session's URL. Publishers use namespaces below the session's.
-// CPU time and memory are unknown.
+// The relay's CPU time and memory are unknown.
 func At(t connect.Target) (*Relay, error) {
 	if _, err := t.Namespace(); err != nil {
 		return nil, err
@@ -63,7 +64,7 @@ func At(t connect.Target) (*Relay, error) {
 func (p *Relay) Local() bool { return p.cmd != nil }
 
 // Start runs our relay on unused ports. path is the binary; "" selects the one next to this
-// program, or builds one. more are additional arguments.
+// program, or builds one. more holds additional arguments.
 func Start(ctx context.Context, path string, more ...string) (*Relay, error) {
 	path, remove, err := Binary(ctx, path)
 	if err != nil {
@@ -90,8 +91,8 @@ func Unlimited() (args []string) {
 	return args
 }
 
-// StartAt runs our relay, without authentication, on addr. start starts the process, for example in
-// a network namespace. more are additional arguments.
+// StartAt runs our relay without authentication on addr. start starts the process, for example in a
+// network namespace. more holds additional arguments.
 func StartAt(path, addr string, start func(*exec.Cmd) error, more ...string) (*Relay, error) {
 	p := &Relay{done: make(chan struct{})}
 	type listening struct {
@@ -109,7 +110,7 @@ func StartAt(path, addr string, start func(*exec.Cmd) error, more ...string) (*R
 		}
 		hash, err := devcert.ParseHash(l.Hash)
 		if err != nil {
-			return false, fmt.Errorf("relay's certificate: %w", err)
+			return false, fmt.Errorf("read relay certificate: %w", err)
 		}
 		p.url, p.http, p.hash, p.tls = "moqt://"+l.UDP, l.HTTP, hash, devcert.Pinned(hash)
 		return true, nil
@@ -203,8 +204,8 @@ func (p *Relay) awaitReady(ctx context.Context) error {
 // startLimit limits a relay's start.
 const startLimit = 10 * time.Second
 
-// run starts cmd by start and, unless ready is nil, waits for an output line that ready accepts. It
-// cleans up after an error.
+// run calls start to start cmd. Unless ready is nil, it then waits for an output line that ready
+// accepts. It cleans up after an error.
 func (p *Relay) run(cmd *exec.Cmd, start func(*exec.Cmd) error, ready func(line []byte) (bool, error)) error {
 	p.cmd = cmd
 	stderr, err := p.cmd.StderrPipe()
@@ -253,8 +254,8 @@ func (p *Relay) run(cmd *exec.Cmd, start func(*exec.Cmd) error, ready func(line 
 	}
 }
 
-// Binary returns path if set, otherwise the relay next to this program, otherwise one that it
-// builds. remove deletes a built binary.
+// Binary returns path if set, otherwise the relay next to this program, otherwise a binary that it
+// builds. remove deletes a binary that was built.
 func Binary(ctx context.Context, path string) (_ string, remove func(), err error) {
 	if path != "" {
 		return path, func() {}, nil
@@ -296,16 +297,17 @@ func (p *Relay) Stop() {
 // Addr returns the relay's host:port for sessions.
 func (p *Relay) Addr() string { return strings.TrimPrefix(p.url, "moqt://") }
 
-// HTTP returns the host:port of the relay's metrics, "" if it serves none.
+// HTTP returns the host:port of the relay's metrics, or "" if it serves none.
 func (p *Relay) HTTP() string { return p.http }
 
 // Hash returns the certificate hash of a relay started by StartAt.
 func (p *Relay) Hash() [32]byte { return p.hash }
 
-// Goroutines returns the relay's goroutine count, 0 if it does not respond.
+// Goroutines returns the relay's goroutine count, or 0 if the relay does not respond.
 func (p *Relay) Goroutines(ctx context.Context) int { return int(p.Metrics(ctx)["go_goroutines"]) }
 
-// Metrics returns the relay's metrics without labels, by name; nil if it does not respond.
+// Metrics returns the relay's metrics without labels, by name. It returns nil if the relay does not
+// respond.
 func (p *Relay) Metrics(ctx context.Context) map[string]float64 {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -337,12 +339,12 @@ func (p *Relay) PeakMemory() (int64, error) { return p.status("VmHWM") }
 func (p *Relay) status(field string) (int64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
-		return 0, fmt.Errorf("relay's memory: %w", err)
+		return 0, fmt.Errorf("read relay memory: %w", err)
 	}
 	_, rest, _ := bytes.Cut(b, []byte("\n"+field+":"))
 	var kb int64
 	if _, err := fmt.Sscanf(string(rest), "%d kB", &kb); err != nil {
-		return 0, fmt.Errorf("relay's memory: /proc/PID/status: %w", err)
+		return 0, fmt.Errorf("read relay memory: /proc/PID/status: %w", err)
 	}
 	return kb << 10, nil
 }
@@ -359,7 +361,7 @@ func (p *Relay) Namespace(publisher int) moqt.Namespace {
 	return append(ns, strconv.Itoa(publisher))
 }
 
-// Publish implements Server; each call opens a session.
+// Publish implements Server. Each call opens a session.
 func (p *Relay) Publish(ctx context.Context, t *origin.Track) (func(), error) {
 	var set origin.Set
 	set.Add(t)
@@ -386,7 +388,7 @@ func (p *Relay) open(ctx context.Context, h moqt.Handler, cfg moqt.Config) (*moq
 	return moqt.Dial(ctx, scheme+"://"+p.Addr(), p.tls, h, cfg)
 }
 
-// Dial opens a session by URL scheme: moqt for raw QUIC, https for WebTransport.
+// Dial opens a session. The URL scheme is moqt for raw QUIC, https for WebTransport.
 func (p *Relay) Dial(ctx context.Context, scheme string, h moqt.Handler) (*moqt.Session, error) {
 	return moqt.Dial(ctx, scheme+"://"+p.Addr(), p.tls, h, direct.Quiet)
 }

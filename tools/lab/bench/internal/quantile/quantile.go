@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Of returns the q-quantile of v, in any order, for 0 ≤ q < 1: the value at index ⌊q·n⌋ of the n
-// sorted values. It returns the zero value if v is empty.
+// Of returns the q-quantile of v for 0 ≤ q < 1, which is the value at index ⌊q·n⌋ of the n sorted
+// values. v may be in any order. If v is empty, Of returns the zero value.
 func Of[T cmp.Ordered](v []T, q float64) (of T) {
 	if len(v) == 0 {
 		return of

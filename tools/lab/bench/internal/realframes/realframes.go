@@ -10,7 +10,7 @@ import (
 )
 
 // Load encodes the cameras' frames below dataDir (HOLOCAST_DATA), or a synthetic scene if there are
-// none, in layout A as one description. source names them for a report.
+// none, in layout A as one description. source names the frames for a report.
 func Load(dataDir string) (source string, frames [][]byte, err error) {
 	source = "Frames of an Azure Kinect (NFOV unbinned; LiveScan3D test data)"
 	clouds, err := frametest.Load(dataDir, 0)
