@@ -15,6 +15,6 @@ codec=$crate/upstream/codec
 while read -r source; do
 	object=${source#"$codec/"}
 	object=$out/${object//\//-}.o
-	"$@" -c -I "$codec/common/arm64" "$source" -o "$object"
+	"$@" -c -DHAVE_NEON_AARCH64 -I "$codec/common/arm64" "$source" -o "$object"
 	printf -- '-Clink-arg=%s ' "$object"
 done < <(find "$codec" -path '*/arm64/*.S' ! -name '*_macro.S')
