@@ -21,7 +21,7 @@ func newMetrics(r *router.Router) *service.Metrics {
 		duplicates = m.Counter("duplicate_subgroups_total", "Subgroups refused because another publisher sent them.")
 		evicted    = m.Counter("evicted_subgroups_total", "Subgroups refused because they were older than the cache.")
 		sent       = m.Counter("sent_bytes_total", "Object bytes sent to viewers.")
-		subgroups  = m.Counter("sent_subgroups_total", "Deliveries of subgroups to viewers that were started.")
+		subgroups  = m.Counter("sent_subgroups_total", "Subgroup deliveries started, counted per viewer.")
 		dropped    = m.Counter("dropped_subgroups_total", "Deliveries of subgroups dropped, by reason.", "reason")
 		datagrams  = m.Counter("dropped_datagrams_total",
 			"Datagrams dropped because a viewer's session could not take them.")
@@ -33,8 +33,8 @@ func newMetrics(r *router.Router) *service.Metrics {
 		undelivered = m.Counter("session_unsent_datagrams_total",
 			"Datagrams to a peer dropped: delivery timeout expired, queue full, or larger than a packet.", "session",
 			"peer")
-		unread = m.Counter("session_refused_datagrams_total", "Datagrams from a peer dropped on overload.", "session",
-			"peer")
+		unread = m.Counter("session_refused_datagrams_total",
+			"Datagrams from a peer dropped: not read in time, or track alias unknown.", "session", "peer")
 		lost = m.Counter("session_lost_packets_total", "Packets sent to a peer and declared lost.", "session",
 			"peer")
 		minRTT    = m.Gauge("session_min_rtt_seconds", "Minimum round-trip time of a session.", "session", "peer")

@@ -95,6 +95,9 @@ const (
 //   - A flow limited by the application rather than by its window does not enter
 //     ProbeRTT. It leaves the queue empty between its frames, so its samples refresh
 //     min_rtt as an idle period does (§5.3.4.2).
+//   - An idle period ends the interval of extra_acked with its count; the draft resets only the interval's start
+//     (§5.4.1). The count would grow with every frame of a stream that leaves the path idle in between, and the window
+//     with it: to 20 MB within ten seconds for 100 kB every 50 ms.
 //   - Startup ends after two consecutive rounds that lose more than they deliver
 //     (§5.3.1.3). A stream of frames below the path's rate stays in Startup, paced
 //     faster than the path's rate. Once that rate falls below the stream's, the end of
@@ -267,7 +270,7 @@ func (b *BBR) OnSend(now time.Duration) {
 	}
 	b.now = now
 	b.idleRestart = true
-	b.extraAckedStart = now
+	b.extraAckedStart, b.extraAckedDelivered = now, 0
 	if b.inProbeBW() {
 		b.setPacingRateWithGain(1)
 	} else if b.state == bbrProbeRTT {

@@ -158,6 +158,22 @@ func TestFrames(t *testing.T) {
 	}
 }
 
+// TestWindowOfFrames sends frames that leave the path idle in between. The window must not grow with their number: the
+// acknowledgements of earlier frames are no burst.
+func TestWindowOfFrames(t *testing.T) {
+	const product = int64(120 * mbit * 0.02)
+	for _, size := range []int{50_000, 100_000, 150_000, 250_000} {
+		s := newSim(simPath{rate: 120 * mbit, delay: 10 * time.Millisecond, queue: 1_500_000}, 1)
+		f := s.newSender(t, "bbr")
+		f.startFrames(0, 50*time.Millisecond, size)
+		s.run(10 * time.Second)
+		if w := f.flow.Estimates().Window; w > 3*product+int64(size) {
+			t.Errorf("frames of %d bytes: the window is %d bytes, want at most three bandwidth-delay products and a frame",
+				size, w)
+		}
+	}
+}
+
 // TestFairness lets flows share a bottleneck; each starts two seconds after the previous one.
 func TestFairness(t *testing.T) {
 	flows := func(names ...string) []string { return names }

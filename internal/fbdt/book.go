@@ -39,8 +39,11 @@ type flight struct {
 	length     int64
 	window     uint64
 	due        time.Duration // predicted acknowledgement
+	plain      time.Duration // due without the correction by earlier errors
 	sent       bool
-	copied     bool // all its pieces have copies
+	left       time.Duration // when its last byte left, or it was assigned
+	first      bool          // with nothing else under way on its path
+	copied     bool          // all its pieces have copies
 	copy       bool
 	prev, next *flight // of the path, by number
 }
@@ -50,10 +53,15 @@ type path struct {
 	id                int
 	head, tail        *flight
 	underway, unsent  int64
-	fresh             *flight // oldest flight after the last acknowledged one
-	uncopied          *flight // no flight before it needs a copy
-	bias, dev         float64 // seconds after the prediction: mean, mean deviation
-	backlog           float64 // bytes queued at its bottleneck at the time since
+	train             train
+	carried           float64       // bytes/s, measured; 0 = unknown
+	measured          time.Duration // when
+	filled            bool          // by what was measured
+	fresh             *flight       // oldest flight after the last acknowledged one
+	uncopied          *flight       // no flight before it needs a copy
+	bias, dev         float64       // seconds after the prediction: mean, mean deviation
+	learned           time.Duration // when they changed
+	backlog           float64       // bytes queued at its bottleneck at the time since
 	since             time.Duration
 	pointer           place // next byte backward, exclusive
 	window            uint64
@@ -277,7 +285,10 @@ func (b *book) fly(t *path, p *piece) *flight {
 	} else {
 		f = &flight{}
 	}
-	*f = flight{number: b.numbers, path: t, pieces: append(f.pieces[:0], p), length: p.length(), prev: t.tail}
+	*f = flight{
+		number: b.numbers, path: t, pieces: append(f.pieces[:0], p), length: p.length(), prev: t.tail,
+		first: t.head == nil,
+	}
 	b.numbers++
 	f.copy = len(p.flights) > 0
 	p.flights = append(p.flights, f)
@@ -341,7 +352,8 @@ func (b *book) SetPath(id int, e Estimate) {
 	changed := t.Down != e.Down
 	t.Estimate = e
 	if changed {
-		t.fresh, t.bias, t.dev = nil, 0, 0 // the delay of its old segments says nothing about new ones
+		// Its old segments say nothing about new ones.
+		t.fresh, t.bias, t.dev, t.carried, t.filled = nil, 0, 0, 0, false
 		b.settle()
 	}
 }
@@ -413,10 +425,10 @@ func (b *book) makeReady(p *piece) {
 	b.ready.insert(p)
 }
 
-func (b *book) Sent(number uint64, _ time.Duration) {
+func (b *book) Sent(number uint64, now time.Duration) {
 	b.sees = true
 	if f := b.flights[number]; f != nil && !f.sent {
-		f.sent = true
+		f.sent, f.left = true, now
 		f.path.unsent -= f.length
 	}
 }
@@ -459,7 +471,7 @@ func (b *book) lose(f *flight) {
 	b.drop(f)
 }
 
-// size returns the bytes of a path's segment: about 4 ms of its rate.
-func (b *book) size(t *path) int64 {
-	return min(max(int64(t.Rate*0.004), b.MinSegment), b.MaxSegment)
+// size returns the bytes of a path's segment: about 4 ms of a rate.
+func (b *book) size(rate float64) int64 {
+	return min(max(int64(rate*0.004), b.MinSegment), b.MaxSegment)
 }

@@ -17,7 +17,7 @@
 //   - The path with the earliest arrival sends the first ready bytes.
 //   - Any other path places a backward pointer one window behind byte x and sends what precedes the pointer until it
 //     meets byte x. The next window follows. Thus a path with a long delay works many windows ahead. If fewer than x
-//     bytes are ready, it would only delay them and stays idle.
+//     bytes are ready, it would only delay them and stays idle. From 4 MiB on, it expects more and takes the last.
 //   - A segment whose acknowledgement is overdue, or that another path would deliver sooner, is sent again there.
 //     Useless copies take at most 1 % of the bytes. The first arrival makes the other one stale.
 //   - Segments of a silent path (Estimate.Down) are ready again for the other paths.
@@ -37,9 +37,12 @@ type Priority struct {
 // Estimate is the current knowledge of a path.
 type Estimate struct {
 	Rate float64       // bytes/s; 0 = unknown: small segments explore it. Report 0 again once an estimate is stale
-	RTT  time.Duration // smoothed round trip; 0 = unknown
+	RTT  time.Duration // round trip without queues; 0 = unknown
 	Var  time.Duration // mean deviation of RTT
-	Down bool          // silent despite outstanding data: the path gets no segment, and its segments go to other paths
+	// Limited means that Rate is a lower bound, because the data sent so far did not fill the path; Guess, that nothing
+	// has measured it.
+	Limited, Guess bool
+	Down           bool // silent despite outstanding data: the path gets no segment, and its segments go to other paths
 }
 
 // Segment is a byte range of one stream to be sent over one path.

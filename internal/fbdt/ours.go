@@ -9,7 +9,10 @@ const (
 	defaultRate = 125e3 // bytes/s of a path with an unknown rate: cautious
 	defaultRTT  = 100 * time.Millisecond
 	waste       = 0.01      // useless copies, as a share of the acknowledged bytes
+	leastTrain  = 0.005     // seconds that a train takes
+	leastBytes  = 2 << 10   // of a train
 	spareAtOnce = 256 << 10 // bytes of copies whose outcome is open
+	plenty      = 4 << 20   // ready bytes that more are likely to follow: a transport accepts a limited number
 )
 
 // ours predicts when each path delivers and lets paths work from both ends of windows.
@@ -29,6 +32,9 @@ func New(o Options) Scheduler {
 // learn compares the end of a flight with its prediction.
 func (o *ours) learn(f *flight, overtaken bool) {
 	t := f.path
+	if !overtaken {
+		t.measure(f, o.now)
+	}
 	late := t.overdue(f, o.now) > 0
 	switch {
 	case !overtaken:
@@ -39,16 +45,82 @@ func (o *ours) learn(f *flight, overtaken bool) {
 		return // it might have been punctual
 	}
 	o.spare = min(o.spare, spareAtOnce)
-	miss := (o.now - f.due).Seconds()
+	miss := (o.now - f.plain).Seconds()
+	t.learned = o.now
 	t.dev += (math.Abs(miss-t.bias) - t.dev) / 4
 	t.bias += (miss - t.bias) / 8
 }
 
-func (t *path) rate() float64 {
-	if t.Rate > 0 {
-		return t.Rate
+// forget halves the learned errors of paths that show no others, and doubts old rates: a path that stays unused because
+// of them would never show better ones.
+func (o *ours) forget(now time.Duration) {
+	for _, t := range o.paths {
+		t.filled = t.filled && now-t.measured < 2*time.Second
+		if now-t.learned > time.Second+2*t.RTT {
+			t.bias, t.dev, t.learned = t.bias/2, t.dev/2, now
+		}
 	}
-	return defaultRate
+}
+
+// train is a run of segments that left a path without a pause.
+type train struct {
+	left, acked         time.Duration // of the segment before
+	lastLeft, lastAcked time.Duration
+	bytes               int64
+}
+
+// measure learns the rate of a path from an acknowledgement. What arrives more slowly than it left has filled the path;
+// otherwise the path might carry more.
+func (t *path) measure(f *flight, now time.Duration) {
+	g := &t.train
+	switch {
+	case f.first:
+		t.learnRate(leastTrain / 2)
+		*g = train{f.left, now, f.left, now, 0}
+		return
+	case now > g.lastAcked && t.learnRate(leastTrain):
+		*g = train{g.lastLeft, g.lastAcked, g.lastLeft, g.lastAcked, 0}
+	}
+	switch {
+	case f.left < g.left: // repeated after a loss
+	case now == g.acked: // one acknowledgement of several segments
+		g.left = f.left
+	default:
+		g.bytes += f.length
+	}
+	g.lastLeft, g.lastAcked = max(g.lastLeft, f.left), now
+}
+
+// learnRate learns from the path's train if it is long enough.
+func (t *path) learnRate(least float64) bool {
+	g := &t.train
+	left, acked := (g.lastLeft - g.left).Seconds(), (g.lastAcked - g.acked).Seconds()
+	if g.bytes < leastBytes || max(left, acked) < least {
+		return false
+	}
+	rate := float64(g.bytes) / max(left, acked)
+	full := acked > 1.1*left
+	switch {
+	case t.carried == 0 || full && !t.filled:
+		t.carried = rate
+	case full || rate > t.carried:
+		t.carried += (rate - t.carried) / 4
+	}
+	t.filled = t.filled && rate < 1.5*t.carried || full
+	t.measured = g.lastAcked
+	return true
+}
+
+func (t *path) rate() float64 {
+	switch {
+	case t.Rate <= 0:
+		return defaultRate
+	case t.Guess && t.carried > 0:
+		return t.carried
+	case t.Guess || t.Limited:
+		return max(t.Rate, t.carried)
+	}
+	return t.Rate
 }
 
 func (t *path) rtt() float64 {
@@ -75,19 +147,25 @@ func (t *path) overdue(f *flight, now time.Duration) float64 {
 }
 
 // queue returns the seconds until a path could begin to transmit more: a model of its bottleneck within the limits
-// that acknowledgements and Sent show. A path whose next acknowledgement is overdue is slower by that.
+// that acknowledgements and Sent show.
 func (o *ours) queue(t *path, now time.Duration) float64 {
 	under := float64(t.underway) / t.rate()
 	q := max(min(t.backlog/t.rate()-(now-t.since).Seconds(), under), under-t.rtt(), 0)
 	if o.sees {
 		q = max(q, float64(t.unsent)/t.rate())
 	}
-	return q + t.overdue(t.fresh, now)
+	return q
 }
 
 // delay returns the seconds until the first of more bytes over a path would arrive.
 func (o *ours) delay(t *path, now time.Duration) float64 {
-	return max(0, t.rtt()/2+t.bias) + o.queue(t, now)
+	return t.rtt()/2 + o.queue(t, now) + t.correction(now)
+}
+
+// correction returns the seconds that experience adds to delay: the mean error of earlier predictions, and the time by
+// which the next acknowledgement is overdue. Segments that were early show an underestimated rate, not a short delay.
+func (t *path) correction(now time.Duration) float64 {
+	return max(t.bias, 0) + t.overdue(t.fresh, now)
 }
 
 func (o *ours) window() float64 {
@@ -98,7 +176,7 @@ func (o *ours) window() float64 {
 	for _, t := range o.paths {
 		if !t.Down {
 			w += t.rate() * 0.025
-			least += 2 * float64(o.size(t))
+			least += 2 * float64(o.size(t.rate()))
 		}
 	}
 	return min(max(w, least), 1<<20)
@@ -109,9 +187,10 @@ func (o *ours) Next(id int, now time.Duration) (Segment, bool) {
 	if t == nil || t.Down {
 		return Segment{}, false
 	}
+	o.forget(now)
 	total := o.ready.bytes()
 	delay := o.delay(t, now)
-	size := o.size(t)
+	size := o.size(t.rate())
 	others, first := o.others(t, delay+float64(size)/t.rate(), now)
 	if float64(total-size) < others {
 		size = o.share(t, size, delay, now)
@@ -124,12 +203,12 @@ func (o *ours) Next(id int, now time.Duration) (Segment, bool) {
 		switch {
 		case t.Rate <= 0 && len(o.paths) > 1:
 			if t.underway < 2*o.MinSegment {
-				return o.send(t, o.backward(t, size, math.Min(others, float64(total-1))), delay, now), true
+				return o.send(t, o.backward(t, size, others), delay, now), true
 			}
 			return Segment{}, false
 		case first || others < 1:
 			return o.send(t, o.forward(t, size), delay, now), true
-		case others < float64(total):
+		case others < float64(total) || total >= plenty && others < float64(o.Unacked):
 			return o.send(t, o.backward(t, size, others), delay, now), true
 		}
 	}
@@ -149,7 +228,7 @@ func (o *ours) others(t *path, arrival float64, now time.Duration) (n float64, f
 		}
 		d := o.delay(u, now)
 		n += u.rate() * max(0, arrival+t.dev-d)
-		first = first && arrival <= d+float64(o.size(u))/u.rate()
+		first = first && arrival <= d+float64(o.size(u.rate()))/u.rate()
 	}
 	return n, first
 }
@@ -175,9 +254,21 @@ func (o *ours) send(t *path, f *flight, delay float64, now time.Duration) Segmen
 	}
 	t.backlog = max(0, t.backlog-t.rate()*(now-t.since).Seconds()) + float64(f.length)
 	t.since = now
-	f.window = t.window
-	f.due = now + seconds(delay+float64(f.length)/t.rate()+t.rtt()/2)
+	f.window, f.left = t.window, now
+	f.due = now + seconds(delay+float64(f.length)/t.rate()+o.back())
+	f.plain = f.due - seconds(t.correction(now))
 	return f.segment()
+}
+
+// back returns the seconds that an acknowledgement takes: the peer sends it over all paths.
+func (o *ours) back() float64 {
+	least := math.Inf(1)
+	for _, t := range o.paths {
+		if !t.Down {
+			least = min(least, t.rtt()/2)
+		}
+	}
+	return least
 }
 
 func seconds(s float64) time.Duration {
@@ -190,7 +281,8 @@ func (o *ours) forward(t *path, size int64) *flight {
 	return o.take(t, p, p.start, p.start+o.whole(size, p.length()))
 }
 
-// whole avoids a small rest: it returns size, or the available bytes if they are little more.
+// whole returns size, or all available bytes if they are fewer, or at most a quarter more and within MaxSegment. The
+// latter avoids leaving a small remainder.
 func (o *ours) whole(size, available int64) int64 {
 	if available <= min(size+size/4, o.MaxSegment) {
 		return available
@@ -201,7 +293,7 @@ func (o *ours) whole(size, available int64) int64 {
 // backward takes the bytes before the path's pointer. The other paths deliver the first others bytes before this path
 // could. Once the pointer has come down to those, it moves to the end of the next window.
 func (o *ours) backward(t *path, size int64, others float64) *flight {
-	x, w := int64(others), max(int64(o.window()), 1)
+	x, w := int64(math.Min(others, float64(o.ready.bytes()-1))), max(int64(o.window()), 1)
 	pos := int64(0)
 	if t.pointer.s != nil {
 		pos = o.ready.rank(t.pointer)
@@ -257,7 +349,7 @@ func (o *ours) lateCopy(t *path, delay float64, now time.Duration) *piece {
 			if f == nil {
 				break
 			}
-			left := max((f.due-now).Seconds()-u.rtt()/2+u.overdue(u.fresh, now), u.overdue(f, now))
+			left := max((f.due-now).Seconds()-o.back()+u.overdue(u.fresh, now), u.overdue(f, now))
 			if p := o.copyable(t, f, delay, left); p != nil && left > gain {
 				best, from, gain = p, f, left
 			}

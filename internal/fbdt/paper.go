@@ -174,7 +174,7 @@ func (o *paper) fromWindow(t *path) (Segment, bool) {
 		return Segment{}, false
 	}
 	var f *flight
-	if size := o.size(t); backward {
+	if size := o.size(t.Rate); backward {
 		p, _ := r.at(r.bytes() - 1)
 		f = o.take(t, p, max(p.start, p.end-size), p.end)
 	} else {

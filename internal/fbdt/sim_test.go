@@ -16,13 +16,15 @@ const (
 
 // link models one direction of a path: a bottleneck, a delay, and the transport's estimates.
 type link struct {
-	rate  func(now time.Duration) float64 // bytes/s
-	delay time.Duration                   // one way
-	extra func(*rand.Rand) time.Duration  // of one segment, such as a retransmission
-	lag   time.Duration                   // time constant of the rate estimate; 0 = 100 ms
-	eager bool                            // fills its congestion window, not just a queue of two segments
-	deaf  bool                            // the transport does not notice that it is down
-	gone  bool                            // closed
+	rate  func(now time.Duration) float64       // bytes/s
+	delay time.Duration                         // one way
+	extra func(*rand.Rand) time.Duration        // of one segment, such as a retransmission
+	late  func(now time.Duration) time.Duration // of all segments at a time
+	lag   time.Duration                         // time constant of the rate estimate; 0 = 100 ms
+	eager bool                                  // fills its congestion window, not just a queue of two segments
+	wrong float64                               // factor of the reported rate, until the path is full; 0 = 1
+	deaf  bool                                  // the transport does not notice that it is down
+	gone  bool                                  // closed
 
 	queue    []*packet
 	credit   float64
@@ -58,6 +60,7 @@ type sim struct {
 	sent      map[uint64]*packet
 	got       map[uint64]*intervals
 	rand      *rand.Rand
+	batch     time.Duration // acknowledgements are handled at its multiples, as by a busy machine; 0 = at once
 	offered   map[uint64]int64
 	ended     map[uint64]bool
 	delivered int64 // bytes, once
@@ -79,7 +82,10 @@ func newSim(t testing.TB, s Scheduler, links ...*link) *sim {
 
 func (m *sim) update(i int) {
 	l := m.links[i]
-	m.s.SetPath(i, Estimate{Rate: l.estimate, RTT: 2 * l.delay, Var: l.delay / 20, Down: l.down})
+	m.s.SetPath(i, Estimate{
+		Rate: l.estimate * cmp.Or(l.wrong, 1), RTT: 2 * l.delay, Var: l.delay / 20,
+		Guess: l.wrong > 1, Limited: l.wrong > 0, Down: l.down,
+	})
 }
 
 // event makes every link ask again.
@@ -129,7 +135,10 @@ func (m *sim) step() {
 			m.got[p.Stream] = g
 		}
 		m.delivered += g.add(p.Offset, p.Offset+p.Length)
-		p.at = m.now + m.links[p.path].delay
+		p.at = m.now + m.back()
+		if m.batch > 0 {
+			p.at = (p.at + m.batch - 1).Truncate(m.batch)
+		}
 		m.acks = append(m.acks, p)
 	})
 	m.acks = due(m.acks, m.now, func(p *packet) {
@@ -154,6 +163,17 @@ func (m *sim) step() {
 	for _, i := range m.order {
 		m.ask(i)
 	}
+}
+
+// back returns the delay of an acknowledgement, which the receiver sends over all paths.
+func (m *sim) back() time.Duration {
+	least := time.Minute
+	for _, l := range m.links {
+		if !l.gone && l.rate(m.now) >= 1000 {
+			least = min(least, l.delay)
+		}
+	}
+	return least
 }
 
 // observe updates the transport's estimates of a link.
@@ -208,6 +228,9 @@ func (m *sim) transmit(i int, l *link) {
 		p.at = m.now + l.delay
 		if l.extra != nil {
 			p.at += l.extra(m.rand)
+		}
+		if l.late != nil {
+			p.at += l.late(m.now)
 		}
 		m.arrivals = append(m.arrivals, p)
 		m.ask(i)
@@ -320,7 +343,7 @@ func (s *minRTT) Next(id int, _ time.Duration) (Segment, bool) {
 		return Segment{}, false
 	}
 	p, _ := s.ready.at(0)
-	return s.take(t, p, p.start, min(p.end, p.start+s.size(t))).segment(), true
+	return s.take(t, p, p.start, min(p.end, p.start+s.size(t.Rate))).segment(), true
 }
 
 func (s *minRTT) Wake(int, time.Duration) (time.Duration, bool) { return 0, false }

@@ -187,7 +187,7 @@ func dialWebTransport(
 	if err != nil {
 		_ = tr.Close()
 		if resp != nil {
-			return nil, 0, fmt.Errorf("the server answered %s to WebTransport: %w", resp.Status, err)
+			return nil, 0, fmt.Errorf("the server answered the WebTransport request with %s: %w", resp.Status, err)
 		}
 		return nil, 0, err
 	}

@@ -189,7 +189,7 @@ func TestDialErrors(t *testing.T) {
 			ctx,
 			"https://" + goodAddr,
 			pinned,
-			"connect to https://%: the server answered 400 Bad Request to WebTransport",
+			"connect to https://%: the server answered the WebTransport request with 400 Bad Request",
 		},
 	}
 	for _, tt := range tests {

@@ -61,6 +61,7 @@ type path struct {
 	sent      uint64 // bytes of segments
 	acked     uint64
 	copied    uint64
+	rtt       time.Duration // smoothed
 	estimate  fbdt.Estimate
 }
 
@@ -425,7 +426,7 @@ func (c *Conn) fastest() (*path, <-chan struct{}) {
 	defer c.mu.Unlock()
 	var best *path
 	for _, p := range c.paths {
-		if !p.down && (best == nil || p.estimate.RTT < best.estimate.RTT) {
+		if !p.down && (best == nil || p.rtt < best.rtt) {
 			best = p
 		}
 	}
@@ -516,23 +517,31 @@ func (c *Conn) look() time.Duration {
 	return idleTick
 }
 
-// rate returns the rate that a path could carry, in bytes/s. Until data has filled a path, its congestion window tells
-// more than its bandwidth: samples from the handshake are so low that the path would stay unused.
-func rate(cc congestion.Estimates, rtt time.Duration) float64 {
-	if cc.Phase != "startup" || rtt <= 0 {
-		return cc.Bandwidth
+// startup is BBR's first phase.
+const startup = "startup"
+
+// rate returns the rate that a path could carry, in bytes/s, and whether it is a guess. A new path's congestion window
+// tells more than its bandwidth: samples from the handshake are so low that the path would stay unused, and the window,
+// which grows by every byte delivered, is ahead by a round trip. Once it stops growing, at twice the path's volume, the
+// bandwidth counts.
+func rate(cc congestion.Estimates, rtt time.Duration) (rate float64, guess bool) {
+	grown := cc.Delivered > cc.Window+cc.Window/4 && float64(cc.Window) < 3*cc.Bandwidth*cc.MinRTT.Seconds()
+	if cc.Phase != startup || rtt <= 0 || grown {
+		return cc.Bandwidth, false
 	}
-	return max(cc.Bandwidth, float64(cc.Window)/rtt.Seconds())
+	return max(cc.Bandwidth, float64(cc.Window)/rtt.Seconds()), true
 }
 
 // measure updates the scheduler's estimate of the path.
 func (p *path) measure() {
 	st := p.qc.ConnectionStats()
-	e := fbdt.Estimate{RTT: st.SmoothedRTT, Var: st.MeanDeviation, Down: p.down}
+	p.rtt = st.SmoothedRTT
+	e := fbdt.Estimate{RTT: st.MinRTT, Var: st.MeanDeviation, Down: p.down}
 	if cc, ok := quiccc.Estimates(p.qc); ok && cc.Bandwidth > 0 {
-		e.Rate = rate(cc, st.SmoothedRTT)
+		e.Rate, e.Guess = rate(cc, st.SmoothedRTT)
+		e.Limited = cc.AppLimited || cc.Phase == startup
 	} else if !ok && st.SmoothedRTT > 0 {
-		e.Rate = float64(st.CongestionWindow) / st.SmoothedRTT.Seconds()
+		e.Rate, e.Guess = float64(st.CongestionWindow)/st.SmoothedRTT.Seconds(), true
 	}
 	if e != p.estimate {
 		p.estimate = e

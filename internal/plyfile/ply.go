@@ -35,7 +35,7 @@ func (c Cloud) Points(scale float64) (pointcloud.Points, error) {
 	for i, v := range c.XYZ {
 		mm := math.Round(float64(v) * scale)
 		if !(mm >= math.MinInt16 && mm <= math.MaxInt16) {
-			return pointcloud.Points{}, fmt.Errorf("point %d: %c = %g is beyond ±32.767 m", i/3, "xyz"[i%3], v)
+			return pointcloud.Points{}, fmt.Errorf("point %d: %c = %g mm is beyond ±32.767 m", i/3, "xyz"[i%3], mm)
 		}
 		p.XYZ[i] = int16(mm)
 	}

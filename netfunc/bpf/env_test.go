@@ -53,7 +53,7 @@ func newHost(t testing.TB) *host {
 		if h.ns, err = netns.New(); err != nil {
 			return err
 		}
-		// Assign addresses without duplicate address detection, and accept packets by any route.
+		// Disable duplicate address detection, router solicitations and reverse-path filtering.
 		for name, value := range map[string]string{
 			"ipv6/conf/all/accept_dad": "0", "ipv6/conf/default/accept_dad": "0",
 			"ipv6/conf/default/router_solicitations": "0",

@@ -310,8 +310,8 @@ func send(t testing.TB, out *net.UDPConn, to netip.AddrPort, kind traffic, perSe
 // machine.
 const patience = 15 * time.Second
 
-// receive counts datagrams until all have arrived and nothing follows, or until none has arrived for
-// the time patience.
+// receive counts datagrams until all have arrived and nothing follows, or until none has arrived
+// within patience.
 func receive(in *net.UDPConn, sent *atomic.Int64) count {
 	var c count
 	seen := make([]uint8, 1<<16)

@@ -95,7 +95,7 @@ func (c Config) check() error {
 		return fmt.Errorf("elimination: CompleteSpan %v is set, but Span is not", c.CompleteSpan)
 	case c.Span > 0 && (c.CompleteSpan < c.Span || c.CompleteSpan/maxSpans > c.Span):
 		return fmt.Errorf(
-			"elimination: CompleteSpan %v is not from Span, %v, to %d times that",
+			"elimination: CompleteSpan %v is not between Span (%v) and %d times Span",
 			c.CompleteSpan,
 			c.Span,
 			maxSpans,
@@ -104,7 +104,7 @@ func (c Config) check() error {
 		return fmt.Errorf("elimination: LastSpan %v is set, but Span is not", c.LastSpan)
 	case c.LastSpan != 0 && (c.LastSpan < c.Span || c.LastSpan > c.CompleteSpan):
 		return fmt.Errorf(
-			"elimination: LastSpan %v is not from Span, %v, to CompleteSpan, %v",
+			"elimination: LastSpan %v is not between Span (%v) and CompleteSpan (%v)",
 			c.LastSpan,
 			c.Span,
 			c.CompleteSpan,

@@ -37,7 +37,7 @@ func (k *kernel) pass(own map[netip.Prefix]float64, rest float64) error {
 	return nil
 }
 
-// told returns the latest shares and the number of calls of pass.
+// told returns the latest shares and the number of calls to pass.
 func (k *kernel) told() (shares, int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

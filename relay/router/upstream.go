@@ -580,7 +580,8 @@ func (d *discovery) mayOffer(t *track) bool {
 	return !d.blocked[t.Name().String()] && len(d.blocked) < maxBlocked
 }
 
-// block records that a track is blocked and no longer offered. It returns false if it was already.
+// block records that a track is blocked and no longer offered. It returns false if the track was
+// already blocked.
 func (d *discovery) block(t *track) bool {
 	t.r.mu.Lock()
 	defer t.r.mu.Unlock()

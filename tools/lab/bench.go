@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -369,9 +370,9 @@ func writeResult(dir string, b benchmark, o benchOptions, r result) (err error) 
 			made = append(made, "holocast-lab bench "+b.name+" --parts "+part)
 		}
 	}
-	md := fmt.Sprintf("# %s\n\n%s. Measured by `%s` on %s.\n\n%s\n", name,
+	md := wrap(fmt.Sprintf("# %s\n\n%s. Measured by `%s` on %s.\n\n%s\n", name,
 		strings.ToUpper(b.about[:1])+b.describe()[1:], strings.Join(made, "`, `"),
-		time.Now().UTC().Format(time.DateOnly), strings.TrimSpace(r.Markdown()))
+		time.Now().UTC().Format(time.DateOnly), strings.TrimSpace(r.Markdown())))
 	figures, err := json.MarshalIndent(map[string]any{"command": command, "result": r}, "", "  ")
 	if err != nil {
 		return err
@@ -391,6 +392,40 @@ func writeResult(dir string, b benchmark, o benchOptions, r result) (err error) 
 		}
 	}
 	return nil
+}
+
+// columns is the length of lines in documents.
+const columns = 120
+
+// wrap breaks the long lines of a document's text, not of tables, images and code blocks.
+func wrap(md string) string {
+	var out strings.Builder
+	code := false
+	for line := range strings.Lines(md) {
+		if strings.HasPrefix(line, "```") {
+			code = !code
+		}
+		if code || strings.HasPrefix(line, "|") || strings.HasPrefix(line, "!") {
+			out.WriteString(line)
+			continue
+		}
+		width := 0
+		for i, word := range strings.Split(line, " ") {
+			n := utf8.RuneCountInString(strings.TrimSuffix(word, "\n"))
+			switch {
+			case i == 0:
+			case width+1+n > columns && !strings.Contains("-+*", word): // no list
+				out.WriteByte('\n')
+				width = 0
+			default:
+				out.WriteByte(' ')
+				width++
+			}
+			out.WriteString(word)
+			width += n
+		}
+	}
+	return out.String()
 }
 
 // quoted quotes an argument for the shell.

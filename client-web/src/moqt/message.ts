@@ -85,8 +85,8 @@ const param = {
 } as const;
 
 /**
- * Subscription filters (§5.1.2). "none" delivers all objects from now on; the others start after the
- * largest object or at the next group.
+ * Subscription filters (§5.1.2). "nextGroup" starts at the next group and "largestObject" after the
+ * largest object. "none" sends no filter: all objects are delivered from now on.
  */
 export type Filter = "none" | "nextGroup" | "largestObject";
 

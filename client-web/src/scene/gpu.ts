@@ -38,8 +38,8 @@ export class GpuQueue {
   constructor(private readonly gl: WebGL2RenderingContext) {}
 
   /**
-   * Polls the fences and returns true if another picture would queue up. One picture in flight keeps
-   * the GPU busy; on a slow GPU even that one only adds delay.
+   * Polls the fences and returns true if no further picture may be submitted. Two may be in flight,
+   * so that the GPU never waits for the next one; on a slow GPU only one, as a second only adds delay.
    */
   busy(now: number): boolean {
     for (let p = this.#pictures[0]; p && this.#done(p); p = this.#pictures[0]) {

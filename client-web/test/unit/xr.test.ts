@@ -1,4 +1,4 @@
-/** A WebXR session that the renderer refuses. */
+/** Entering and leaving WebXR, including a session that the renderer refuses. */
 import { afterEach, expect, it, vi } from "vitest";
 import { enterXR } from "../../src/scene/xr.ts";
 import type { Studio } from "../../src/scene/studio.ts";

@@ -22,7 +22,7 @@ enum {
 
 static const int64_t microsecond = 1000, millisecond = 1000000, second = 1000000000;
 
-// Packets due within this time leave immediately, because sleeping would make them later.
+// Packets due within this time leave immediately, because even a short sleep would make them late.
 static const int64_t early = 5 * microsecond;
 
 // Minimum sleep. At high rates it halves the cost per packet because receivers wake less often too;

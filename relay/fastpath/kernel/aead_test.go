@@ -96,8 +96,8 @@ func random(n int) []byte {
 	return b
 }
 
-// TestAEAD compares the programs' AEAD with x/crypto's for lengths around every block boundary and
-// random ones.
+// TestAEAD compares the programs' AEAD with x/crypto's for lengths around block boundaries and for
+// random lengths.
 func TestAEAD(t *testing.T) {
 	k := newKernelAEAD(t)
 	lengths := []int{

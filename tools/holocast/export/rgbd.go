@@ -39,7 +39,8 @@ func RGBD(ctx context.Context, path, dir string, cfg Config) (Result, error) {
 	for _, s := range x.chosen {
 		if !s.layout.OnGrid() {
 			return Result{}, fmt.Errorf(
-				"camera %d has layout %s: only layout A is a sensor image; export --ply accepts all", s.number, s.layout,
+				"camera %d has layout %s: only layout A holds sensor images; export --ply accepts all layouts", s.number,
+				s.layout,
 			)
 		}
 		sets[s] = newImageSet(filepath.Join(dir, fmt.Sprintf("camera-%d", s.number)), s.init.Grid)

@@ -408,7 +408,7 @@ impl Player {
             c.replayed.remove(&request);
         }
         if old {
-            // From the previous connection only frames are used.
+            // Use only frames from the previous connection.
             match (purpose, e) {
                 (Purpose::Points(camera) | Purpose::Repair(camera), Event::Object(o)) if o.datagram => {
                     self.part(now, camera, o);

@@ -16,7 +16,7 @@ pub struct Sample {
 const HISTORY: f64 = 0.5;
 const MAX_SAMPLES: usize = 64;
 const RING_LOOKS: usize = 8;
-/// Concentration of the weighting of crowd viewers by the similarity of their gaze.
+/// A crowd viewer's weight is exp(FOCUS · (cos a − 1)), where a is the angle between the two gazes.
 const FOCUS: f64 = 4.0;
 
 // Fitted to recorded head movements: internal/tile360/model_data.go.

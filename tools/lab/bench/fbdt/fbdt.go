@@ -37,11 +37,16 @@ func (o Options) repeat() int {
 const (
 	throughputPart = "throughput"
 	windowsPart    = "windows"
+	smallPart      = "small"
+	largePart      = "large"
 	sessionsPart   = "sessions"
 )
 
-// Parts lists the parts: bulk data, windows at a steady rate, and real sessions.
-func Parts() []string { return []string{throughputPart, windowsPart, sessionsPart} }
+// Parts lists the parts: bulk data, windows at a steady rate, small objects and large frames over both paths or split
+// between them, and real sessions.
+func Parts() []string {
+	return []string{throughputPart, windowsPart, smallPart, largePart, sessionsPart}
+}
 
 // load is the traffic of one part.
 type load struct {
@@ -59,6 +64,14 @@ const (
 	pacedEvery  = 50 * time.Millisecond
 )
 
+// Objects to duplicate or to split: a pose, an audio frame or a controller's event; a point cloud or a GoP of tiles.
+const (
+	smallObject = 1000
+	smallEvery  = 10 * time.Millisecond
+	largeFrame  = 125_000
+	largeEvery  = 33 * time.Millisecond
+)
+
 // tail is the time to wait for windows in flight.
 const tail = 2 * time.Second
 
@@ -71,11 +84,19 @@ func loads(o Options) []load {
 		part: windowsPart, window: pacedWindow, every: pacedEvery, warmup: 2 * time.Second,
 		duration: 10 * time.Second,
 	}
+	small := load{
+		part: smallPart, window: smallObject, every: smallEvery, warmup: 2 * time.Second, duration: 10 * time.Second,
+		scenarios: []string{static, loss, mobile, traces, rates, rtts},
+	}
+	large := small
+	large.part, large.window, large.every = largePart, largeFrame, largeEvery
 	if o.Quick {
 		bulk.warmup, bulk.duration, bulk.scenarios = 2*time.Second, 4*time.Second, []string{static, loss, delay, mobile}
 		paced.duration, paced.scenarios = 4*time.Second, []string{rates, rtts}
+		small.duration, small.scenarios = 4*time.Second, []string{loss, mobile}
+		large.duration, large.scenarios = small.duration, small.scenarios
 	}
-	return []load{bulk, paced}
+	return []load{bulk, paced, small, large}
 }
 
 func (l load) of(s Scenario) bool { return l.scenarios == nil || slices.Contains(l.scenarios, s.Name) }
@@ -90,8 +111,9 @@ func (l load) under() int {
 
 // Contenders.
 const (
-	ours  = "ours"
-	paper = "paper"
+	ours      = "ours"
+	paper     = "paper"
+	duplicate = schedulers.Duplicate
 )
 
 type kind int
@@ -118,6 +140,9 @@ var congestionControls = []string{"bbr", "cubic"}
 func contenders(s Scenario, l load, quick bool) (list []contender) {
 	for i, r := range s.Radios {
 		list = append(list, contender{name: quicOver(r), kind: kindQUIC, radio: i})
+	}
+	if l.part == smallPart || l.part == largePart {
+		return append(list, contender{name: duplicate, kind: kindBundle}, contender{name: ours, kind: kindBundle})
 	}
 	for _, control := range congestionControls {
 		for i, r := range s.Radios {
@@ -148,6 +173,9 @@ type Result struct {
 	// WindowP95Ms is the delivery time of windows where paths differ fivefold: the higher of those by rate and by
 	// round-trip time. mptcp is the better congestion control, single the better path.
 	WindowP95Ms map[string]float64 `json:"window_p95_ms"`
+	// DuplicateOrSplit has the delivery time of small objects and of large frames over the better path, over both and
+	// split between them.
+	DuplicateOrSplit []Alternatives `json:"duplicate_or_split"`
 	// Waste is the share of bytes that ours sends twice, the highest of the paper's cases.
 	Waste float64 `json:"waste"`
 
@@ -157,6 +185,20 @@ type Result struct {
 	Scenarios []Scenario    `json:"scenarios"`
 	Runs      []Measurement `json:"runs"`
 	Sessions  []Session     `json:"sessions"`
+}
+
+// Alternatives are 95th and 99th percentiles of delivery times in ms, over the paths of a scenario.
+type Alternatives struct {
+	Objects        string  `json:"objects"` // small or large
+	Scenario       string  `json:"scenario"`
+	SingleP95Ms    float64 `json:"single_p95_ms"` // over the better path
+	SingleP99Ms    float64 `json:"single_p99_ms"`
+	DuplicateP95Ms float64 `json:"duplicate_p95_ms"`
+	DuplicateP99Ms float64 `json:"duplicate_p99_ms"`
+	SplitP95Ms     float64 `json:"split_p95_ms"`
+	SplitP99Ms     float64 `json:"split_p99_ms"`
+	DuplicateWaste float64 `json:"duplicate_waste"` // share of bytes sent twice
+	SplitWaste     float64 `json:"split_waste"`
 }
 
 // Measurement is one contender's traffic in one scenario.
@@ -210,8 +252,10 @@ func (r Result) median(part, scenario, contender string, of func(*Measurement) f
 	return quantile.Of(v, 0.5), len(v) > 0
 }
 
-func mbps(m *Measurement) float64 { return m.Mbps }
-func p95(m *Measurement) float64  { return m.Delivery.P95Ms }
+func mbps(m *Measurement) float64  { return m.Mbps }
+func p95(m *Measurement) float64   { return m.Delivery.P95Ms }
+func p99(m *Measurement) float64   { return m.Delivery.P99Ms }
+func twice(m *Measurement) float64 { return m.Waste }
 
 // sum returns the throughput of QUIC over all paths of a scenario, each alone.
 func (r Result) sum(s Scenario) (sum float64) {
@@ -225,6 +269,7 @@ func (r Result) sum(s Scenario) (sum float64) {
 // summarize computes the summary of the runs.
 func (r *Result) summarize() {
 	r.SumRatio, r.WindowP95Ms, r.Waste = map[string]float64{}, map[string]float64{}, 0
+	r.DuplicateOrSplit = r.alternatives()
 	for _, s := range r.Scenarios {
 		if v, ok := r.median(throughputPart, s.Name, ours, mbps); ok {
 			name := cmp.Or(map[string]string{traces: mobile}[s.Name], s.Name)
@@ -234,8 +279,8 @@ func (r *Result) summarize() {
 					ratio = min(ratio, before)
 				}
 				r.SumRatio[name] = ratio
-				twice, _ := r.median(throughputPart, s.Name, ours, func(m *Measurement) float64 { return m.Waste })
-				r.Waste = max(r.Waste, twice)
+				repeated, _ := r.median(throughputPart, s.Name, ours, twice)
+				r.Waste = max(r.Waste, repeated)
 			}
 		}
 		if s.Name != rates && s.Name != rtts {
@@ -263,6 +308,32 @@ func (r *Result) summarize() {
 			r.WindowP95Ms[key] = max(r.WindowP95Ms[key], v)
 		}
 	}
+}
+
+// alternatives compares duplication with splitting.
+func (r *Result) alternatives() (list []Alternatives) {
+	for _, objects := range []string{smallPart, largePart} {
+		for _, s := range r.Scenarios {
+			a := Alternatives{Objects: objects, Scenario: s.Name}
+			var ok bool
+			if a.SplitP95Ms, ok = r.median(objects, s.Name, ours, p95); !ok {
+				continue
+			}
+			of := func(contender string, figure func(*Measurement) float64) float64 {
+				v, _ := r.median(objects, s.Name, contender, figure)
+				return v
+			}
+			a.SplitP99Ms, a.SplitWaste = of(ours, p99), of(ours, twice)
+			a.DuplicateP95Ms, a.DuplicateP99Ms, a.DuplicateWaste = of(duplicate, p95), of(duplicate, p99), of(duplicate, twice)
+			for i, radio := range s.Radios {
+				if v := of(quicOver(radio), p95); i == 0 || v < a.SingleP95Ms {
+					a.SingleP95Ms, a.SingleP99Ms = v, of(quicOver(radio), p99)
+				}
+			}
+			list = append(list, a)
+		}
+	}
+	return list
 }
 
 // table writes a Markdown table.

@@ -162,7 +162,7 @@ func TestResult(t *testing.T) {
 			Part: part, Scenario: scenario, Contender: contender, Mbps: v, Waste: waste,
 			at: []float64{1, 2}, total: []int64{1e6, 3e6},
 		}
-		if part == windowsPart {
+		if part != throughputPart {
 			d := deliveryOf([]float64{v}, 0)
 			m.Mbps, m.Delivery = 40, &d
 		}
@@ -185,6 +185,10 @@ func TestResult(t *testing.T) {
 		run(windowsPart, s, paper, 35*k, 0)
 		run(windowsPart, s, ours, 20*k, 0)
 	}
+	run(smallPart, loss, "quic wifi", 12, 0)
+	run(smallPart, loss, "quic mmwave", 30, 0)
+	run(smallPart, loss, duplicate, 10, 0.98)
+	run(smallPart, loss, ours, 11, 0.02)
 	r.summarize()
 	data, err := json.Marshal(r)
 	if err != nil {
@@ -209,7 +213,7 @@ func TestResult(t *testing.T) {
 	md := r.Markdown()
 	for _, want := range []string{
 		"| throughput, mobile | 95.0 % of the sum |", "| ours | 133.0 | 95.0 % |", coursePlot, windowsPlot,
-		"| LoS (6.2) | 0.83",
+		"| LoS (6.2) | 0.83", "| small, loss | 12 / 12 | 10 / 10 | 11 / 11 | 98 | 2.0 |",
 	} {
 		if !strings.Contains(md, want) {
 			t.Errorf("the report lacks %q:\n%s", want, md)
@@ -244,7 +248,11 @@ func TestContenders(t *testing.T) {
 					t.Errorf("%s is a bundle: %v", c.name, c.kind == kindBundle)
 				}
 			}
-			for _, want := range []string{ours, paper, "minrtt", "mptcp bbr", "quic wifi", "quic mmwave"} {
+			others := []string{paper, "minrtt", "mptcp bbr"}
+			if l.part == smallPart || l.part == largePart {
+				others = []string{duplicate}
+			}
+			for _, want := range append(others, ours, "quic wifi", "quic mmwave") {
 				if !seen[want] {
 					t.Errorf("%s, quick %v: no %s", l.part, quick, want)
 				}

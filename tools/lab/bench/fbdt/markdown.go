@@ -42,8 +42,29 @@ func (r Result) Markdown() string {
 	for _, s := range r.Scenarios {
 		r.scenario(&b, s)
 	}
+	r.duplicateOrSplit(&b)
 	r.sessions(&b)
 	return strings.TrimRight(b.String(), "\n") + "\n"
+}
+
+// duplicateOrSplit compares duplication with splitting.
+func (r Result) duplicateOrSplit(b *strings.Builder) {
+	var rows [][]string
+	for _, a := range r.DuplicateOrSplit {
+		cell := func(p95, p99 float64) string { return fmt.Sprintf("%.0f / %.0f", p95, p99) }
+		rows = append(rows, []string{
+			a.Objects + ", " + a.Scenario, cell(a.SingleP95Ms, a.SingleP99Ms), cell(a.DuplicateP95Ms, a.DuplicateP99Ms),
+			cell(a.SplitP95Ms, a.SplitP99Ms), fmt.Sprintf("%.0f", 100*a.DuplicateWaste), fmt.Sprintf("%.1f", 100*a.SplitWaste),
+		})
+	}
+	if rows == nil {
+		return
+	}
+	fmt.Fprintf(b, "### Duplicate or split\n\nSmall objects of %d bytes each %d ms, and large frames of %d kB each %d ms "+
+		"(%.0f Mbit/s): p95 / p99 of their delivery in ms over the better path alone, with everything over both paths "+
+		"(`%s`), and divided between them (`%s`).\n\n", smallObject, smallEvery.Milliseconds(), largeFrame/1000,
+		largeEvery.Milliseconds(), float64(largeFrame)*8e-6/largeEvery.Seconds(), duplicate, ours)
+	table(b, []string{"", "better path", "duplicate", "split", "sent twice, %: duplicate", "split"}, rows)
 }
 
 // summary writes the figures that the benchmark is for.

@@ -67,9 +67,9 @@ func (r Result) panels() map[string][]chart.Panel {
 			all[file] = append(all[file], p)
 		}
 	}
-	for _, scenario := range []string{mobile, traces} {
-		add(coursePlot, throughputPart, scenario, "bulk data, Mbit/s", "", (*Measurement).course)
-	}
+	add(coursePlot, throughputPart, mobile, "bulk data, Mbit/s (paper: FBDT 2.5 × MuSher, 1.41 × MPTCP)", "",
+		(*Measurement).course)
+	add(coursePlot, throughputPart, traces, "bulk data, Mbit/s", "", (*Measurement).course)
 	for _, scenario := range []string{rates, rtts} {
 		add(windowsPlot, windowsPart, scenario, "share of windows delivered, %", "ms after sending",
 			func(m *Measurement) chart.Series { return m.Delivery.distribution() })

@@ -23,7 +23,9 @@ func TestMeasure(t *testing.T) {
 	paced := load{
 		part: windowsPart, window: 10_000, every: 20 * time.Millisecond, warmup: time.Second, duration: time.Second,
 	}
-	for _, l := range []load{bulk, paced} {
+	objects := paced
+	objects.part = smallPart
+	for _, l := range []load{bulk, paced, objects} {
 		for _, c := range contenders(s, l, true) {
 			m, err := measure(t.Context(), s, c, l)
 			if err != nil {

@@ -66,7 +66,7 @@ func scenarios(data string) ([]Scenario, error) {
 	list := []Scenario{
 		{Name: static, About: "nothing changes", Radios: []Radio{wifi, wig}},
 		{Name: loss, About: "5 % loss on mmWave", Radios: []Radio{wifi, lossy}},
-		{Name: delay, About: "+500 ms on mmWave", Radios: []Radio{wifi, late}, warmup: 12 * time.Second},
+		{Name: delay, About: "+500 ms on mmWave", Radios: []Radio{wifi, late}, warmup: 22 * time.Second},
 		{
 			Name: mobile, About: "mmWave alternates between LoS and nLoS, a tenth of the rate, after 1 to 3 s",
 			Radios: []Radio{wifi, moving},

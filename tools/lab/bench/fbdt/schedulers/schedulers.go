@@ -14,6 +14,9 @@ import (
 // Names lists the schedulers.
 func Names() []string { return []string{"minrtt", "roundrobin", "blest", "ecf", "musher"} }
 
+// Duplicate names the scheduler that sends all bytes over all paths, as packet duplication does.
+const Duplicate = "duplicate"
+
 // New returns a scheduler by name, nil if unknown.
 func New(name string, o fbdt.Options) fbdt.Scheduler {
 	var r rule
@@ -28,6 +31,7 @@ func New(name string, o fbdt.Options) fbdt.Scheduler {
 		r = &ecf{}
 	case "musher":
 		r = &ratio{}
+	case Duplicate:
 	default:
 		return nil
 	}
@@ -35,9 +39,13 @@ func New(name string, o fbdt.Options) fbdt.Scheduler {
 	set(&o.MinSegment, 4<<10)
 	set(&o.MaxSegment, 64<<10)
 	set(&o.Unacked, 32<<20)
-	return &inOrder{
+	s := &inOrder{
 		options: o, rule: r, streams: map[uint64]*stream{}, paths: map[int]*path{}, sent: map[uint64]copyOf{},
 	}
+	if r == nil {
+		return &duplicate{inOrder: s}
+	}
+	return s
 }
 
 // A rule decides whether a path takes the next bytes.
@@ -290,6 +298,12 @@ func (s *inOrder) Next(index int, now time.Duration) (fbdt.Segment, bool) {
 	} else {
 		next = s.cut(p)
 	}
+	s.rule.took(s, p, next.length)
+	return s.send(p, next), true
+}
+
+// send makes a segment of a piece.
+func (s *inOrder) send(p *path, next *piece) fbdt.Segment {
 	n := s.number
 	s.number++
 	segment := fbdt.Segment{
@@ -298,8 +312,7 @@ func (s *inOrder) Next(index int, now time.Duration) (fbdt.Segment, bool) {
 	next.segments = append(next.segments, n)
 	s.sent[n] = copyOf{next, p}
 	p.underway += next.length
-	s.rule.took(s, p, next.length)
-	return segment, true
+	return segment
 }
 
 // segmentTime is a path's time to send a segment.
@@ -330,7 +343,9 @@ func (s *inOrder) Acked(n uint64, now time.Duration) (stale []uint64) {
 	}
 	s.drop(n, c)
 	stale = s.finish(c.piece)
-	s.rule.acked(s, c.path, c.length, now)
+	if s.rule != nil {
+		s.rule.acked(s, c.path, c.length, now)
+	}
 	s.forget(c.stream)
 	return stale
 }

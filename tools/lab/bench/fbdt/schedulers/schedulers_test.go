@@ -188,6 +188,41 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
+// A piece goes over both paths, unless it arrives first.
+func TestDuplicate(t *testing.T) {
+	s := New(Duplicate, fbdt.Options{})
+	s.SetPath(0, fast)
+	s.SetPath(1, slow)
+	s.Add(1, fbdt.Priority{}, 120_000)
+	var got []fbdt.Segment
+	next := func(path int) {
+		t.Helper()
+		g, ok := s.Next(path, 0)
+		if !ok {
+			t.Fatalf("path %d gets nothing after %+v", path, got)
+		}
+		got = append(got, g)
+	}
+	next(0)
+	next(0)
+	next(1)
+	if g := got[2]; !g.Copy || g.Offset != 0 || got[0].Copy || got[1].Copy {
+		t.Errorf("%+v", got)
+	}
+	if stale := s.Acked(0, 0); !slices.Equal(stale, []uint64{2}) {
+		t.Errorf("stale %v, want the copy", stale)
+	}
+	s.Acked(1, 0)
+	next(1) // the second piece has arrived
+	next(0)
+	if g := got[4]; got[3].Offset != 80_000 || got[3].Copy || !g.Copy || g.Offset != 80_000 {
+		t.Errorf("%+v", got)
+	}
+	if g, ok := s.Next(0, 0); ok {
+		t.Errorf("sends %+v more than twice", g)
+	}
+}
+
 func TestPriorities(t *testing.T) {
 	s := New("minrtt", fbdt.Options{}).(*inOrder)
 	s.SetPath(0, fast)
@@ -214,7 +249,7 @@ func TestPriorities(t *testing.T) {
 
 // Every scheduler delivers all bytes and ends empty over any paths.
 func TestDeliversEverything(t *testing.T) {
-	for _, name := range Names() {
+	for _, name := range append(Names(), Duplicate) {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(50) {
 				deliver(t, name, rand.New(rand.NewPCG(seed, 1)))
@@ -228,7 +263,11 @@ func TestDeliversEverything(t *testing.T) {
 
 func deliver(t *testing.T, name string, r *rand.Rand) {
 	t.Helper()
-	s := New(name, fbdt.Options{MinSegment: 500, MaxSegment: 4000, Unacked: 50_000}).(*inOrder)
+	scheduler := New(name, fbdt.Options{MinSegment: 500, MaxSegment: 4000, Unacked: 50_000})
+	s, ok := scheduler.(*inOrder)
+	if !ok {
+		s = scheduler.(*duplicate).inOrder
+	}
 	estimate := func() fbdt.Estimate {
 		return fbdt.Estimate{
 			Rate: float64(r.IntN(20)) * 1e6, RTT: time.Duration(r.IntN(100)) * time.Millisecond,
@@ -268,7 +307,7 @@ func deliver(t *testing.T, name string, r *rand.Rand) {
 				}
 			}
 		case k < 7:
-			if g, ok := s.Next(index, now); ok {
+			if g, ok := scheduler.Next(index, now); ok {
 				under[g.Number], segmentOf[g.Number] = g, index
 			}
 		default:
