@@ -178,8 +178,8 @@ struct Running {
     fresh: bool,
 }
 
-// SAFETY: Media Foundation's objects belong to the multithreaded apartment, as does every thread without an apartment of its
-// own; &mut self serializes their use.
+// SAFETY: Media Foundation's objects belong to the multithreaded apartment, as do all threads without an apartment of
+// their own; &mut self serializes their use.
 unsafe impl Send for Running {}
 
 impl MediaFoundation {
