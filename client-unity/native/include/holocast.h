@@ -121,6 +121,10 @@
 // List the relay's sessions even if the URL names one.
 #define HC_LIST_SESSIONS 4
 
+// Decode 360° video with the platform's decoder (Media Foundation, MediaCodec). If that fails,
+// OpenH264 takes over, and hc_error says so.
+#define HC_PLATFORM_VIDEO 8
+
 // HcSubscribe.camera and hc_stats: all cameras of the session.
 #define HC_ALL_CAMERAS 4294967295
 
@@ -224,7 +228,7 @@ typedef struct {
   const char *certificate_hash;
   // Name of the receipts track, receipts/<viewer>; null or "" selects unity-<random>.
   const char *viewer;
-  // HC_NO_RECEIPTS, HC_INSECURE, HC_LIST_SESSIONS.
+  // HC_NO_RECEIPTS, HC_INSECURE, HC_LIST_SESSIONS, HC_PLATFORM_VIDEO.
   uint32_t flags;
   // Delivery timeout of objects, ms; 0 uses the catalog's.
   uint32_t delivery_timeout_ms;

@@ -155,7 +155,7 @@ namespace Holocast.Verify
                 case ".shader": importer = "ShaderImporter:"; more =
                     "  defaultTextures: []\n  nonModifiableTextures: []\n"; break;
                 case ".hlsl": importer = "ShaderIncludeImporter:"; break;
-                case ".md": case ".xml": importer = "TextScriptImporter:"; break;
+                case ".bytes": case ".md": case ".xml": importer = "TextScriptImporter:"; break;
                 case ".json": importer = Path.GetFileName(asset) == "package.json"
                     ? "PackageManifestImporter:" : "TextScriptImporter:"; break;
             }

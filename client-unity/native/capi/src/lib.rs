@@ -80,6 +80,9 @@ pub const HC_NO_RECEIPTS: u32 = 1;
 pub const HC_INSECURE: u32 = 2;
 /// List the relay's sessions even if the URL names one.
 pub const HC_LIST_SESSIONS: u32 = 4;
+/// Decode 360° video with the platform's decoder (Media Foundation, MediaCodec). If that fails,
+/// OpenH264 takes over, and hc_error says so.
+pub const HC_PLATFORM_VIDEO: u32 = 8;
 
 /// HcSubscribe.camera and hc_stats: all cameras of the session.
 pub const HC_ALL_CAMERAS: u32 = 0xffff_ffff;
@@ -164,7 +167,7 @@ pub struct HcConfig {
     pub certificate_hash: *const c_char,
     /// Name of the receipts track, receipts/<viewer>; null or "" selects unity-<random>.
     pub viewer: *const c_char,
-    /// HC_NO_RECEIPTS, HC_INSECURE, HC_LIST_SESSIONS.
+    /// HC_NO_RECEIPTS, HC_INSECURE, HC_LIST_SESSIONS, HC_PLATFORM_VIDEO.
     pub flags: u32,
     /// Delivery timeout of objects, ms; 0 uses the catalog's.
     pub delivery_timeout_ms: u32,

@@ -314,6 +314,13 @@ namespace UnityEngine
         public static string operatingSystem => "stub";
     }
 
+    public class TextAsset : Object
+    {
+        internal byte[] StubBytes = new byte[0];
+
+        public byte[] bytes => StubBytes;
+    }
+
     // A font whose glyphs are all half as wide as high.
     public sealed class Font : Object
     {

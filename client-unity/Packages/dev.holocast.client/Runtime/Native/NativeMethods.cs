@@ -77,6 +77,10 @@ namespace Holocast.Native
         public static extern int hc_playback(ClientHandle client, uint action, double positionMs, HcPlayback* playback);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_decode(byte** objects, UIntPtr* lengths, uint count, uint maxPoints, uint* words,
+            UIntPtr capacity, HcFrame* frame);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         public static extern int hc_pair(byte* link, byte* buffer, UIntPtr capacity, UIntPtr* needed);
     }
 

@@ -31,6 +31,12 @@ namespace Holocast
             + "path can impersonate the relay")]
         bool insecure;
 
+        [SerializeField,
+            Tooltip(
+            "Decode 360° video with Media Foundation (Windows, HoloLens) or MediaCodec (Android). If that fails, "
+            + "OpenH264 takes over, and the log says so. Not tested on devices yet")]
+        bool platformVideo;
+
         [SerializeField, Tooltip("Send the publisher a receipt for every frame shown")]
         bool receipts = true;
 
@@ -109,6 +115,16 @@ namespace Holocast
             set => insecure = value;
         }
 
+        /// <summary>
+        /// Decodes 360° video with the platform's decoder, or with OpenH264 if that fails. Takes effect with
+        /// Connect.
+        /// </summary>
+        public bool PlatformVideo
+        {
+            get => platformVideo;
+            set => platformVideo = value;
+        }
+
         /// <summary>Raised on the main thread with the new state.</summary>
         public UnityEvent<HolocastState> StateChanged => stateChanged;
 
@@ -139,7 +155,8 @@ namespace Holocast
             address = new HolocastAddress(address.Url, hash);
             try
             {
-                uint flags = (receipts ? 0 : Abi.NoReceipts) | (insecure ? Abi.Insecure : 0);
+                uint flags = (receipts ? 0 : Abi.NoReceipts) | (insecure ? Abi.Insecure : 0)
+                    | (platformVideo ? Abi.PlatformVideo : 0);
                 client = Client.Open(address.Url, hash.Length > 0 ? hash : null, null, flags);
             }
             catch (HolocastException e)
@@ -251,6 +268,7 @@ namespace Holocast
             if (now.errorVersion != before.errorVersion)
             {
                 detail = client.Error();
+                Debug.LogWarning("Holocast: " + detail);
             }
             if (now.catalogVersion != before.catalogVersion)
             {
