@@ -274,7 +274,7 @@ namespace Holocast.Verify
                 stage.Until("the seek", () => !stage.Playback.IsLive && stage.Playback.Position >= 1.9);
                 stage.Playback.Pause();
                 stage.Until("the pause", () => !stage.Playback.Playing);
-                // Position and frame settle, although the test continues.
+                // While paused, neither the position nor the frame changes.
                 stage.Settled("the paused playback", () => (stage.Playback.Position, stage.Statistics().FramesShown));
                 stage.Playback.Seek(2.2);
                 stage.Until("a forward seek while paused", () => Math.Abs(stage.Playback.Position - 2.2) < 0.01

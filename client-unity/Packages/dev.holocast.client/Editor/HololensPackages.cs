@@ -8,8 +8,8 @@ using UnityEditor.PackageManager;
 
 namespace Holocast.Editor
 {
-    // Holocast › HoloLens 2 › Add Packages: adds Microsoft's registry and OpenXR plugin to the
-    // project's manifest.
+    // Menu Holocast › HoloLens 2 › Add Packages, which adds Microsoft's registry and OpenXR plugin to
+    // the project's manifest.
     static class HololensPackages
     {
         const string Manifest = "Packages/manifest.json";

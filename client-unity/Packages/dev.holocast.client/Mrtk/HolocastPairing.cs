@@ -17,7 +17,7 @@ namespace Holocast
     public sealed class HolocastPairing : MonoBehaviour
     {
 #if HOLOCAST_OPENXR
-        // Time out of view after which a code counts again, seconds.
+        // A code counts again after this many seconds out of view.
         const float OutOfView = 5;
 
         readonly Dictionary<TrackableId, float> seen = new Dictionary<TrackableId, float>();

@@ -9,7 +9,8 @@ namespace Holocast
     // nothing.
     static class RoomManagers
     {
-        // Time until a manager's subsystem must run, seconds. A headset starts it within a few frames.
+        // Seconds within which a manager's subsystem must be running. A headset starts it within a few
+        // frames.
         public const float Patience = 10;
 
         public static T Require<T>() where T : Component
@@ -32,7 +33,7 @@ namespace Holocast
             }
         }
 
-        // An origin where the camera's tracking space is. It leaves the camera alone.
+        // Creates an origin at the camera's tracking space. The camera itself is not changed.
         static XROrigin NewOrigin()
         {
             var o = new GameObject("XR Origin");

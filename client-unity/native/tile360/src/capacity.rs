@@ -89,8 +89,8 @@ impl Capacity {
     }
 }
 
-/// Measures throughput by the first frames of a GoP. All tiles' first frames are sent at once, so they
-/// arrive at the network's rate even if the requested rate is low.
+/// Measures throughput by the first frames of a GoP. All tiles' first frames are sent back to back,
+/// so they arrive at the network's rate even if the requested rate is low.
 #[derive(Debug, Clone, Default)]
 pub struct Train {
     group: Option<u64>,
@@ -100,8 +100,8 @@ pub struct Train {
 }
 
 impl Train {
-    /// Adds an object of any track, with its arrival time in seconds. begins: it is the first of a
-    /// tile's GoP.
+    /// Adds an object of any track, with its arrival time in seconds. `begins` is true for the first
+    /// object of a tile's GoP.
     pub fn add(&mut self, at: f64, bytes: usize, group: u64, begins: bool) {
         self.bytes += bytes as f64;
         if !begins || self.group.is_some_and(|g| group < g) {

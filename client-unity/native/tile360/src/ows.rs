@@ -95,8 +95,8 @@ fn descending<T>(mut keys: Vec<(f64, T)>) -> Vec<T> {
     keys.into_iter().map(|k| k.1).collect()
 }
 
-/// Takes the hulls' steps by descending slope while they fit. Sets quality, loss and bound; returns
-/// the slope of the first that does not fit.
+/// Applies the hulls' steps by descending slope while they fit. Sets quality, loss and bound;
+/// returns the slope of the first step that does not fit.
 fn greedy(p: &Problem, hulls: &[Vec<Corner>], plan: &mut Plan) -> f64 {
     let steep = |t: usize, i: usize| {
         let (a, b) = (hulls[t][i - 1], hulls[t][i]);

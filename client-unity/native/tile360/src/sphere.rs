@@ -109,7 +109,7 @@ fn edge(i: usize, n: usize, size: usize) -> usize {
     2 * ((i * size + n) / (2 * n))
 }
 
-/// Index of the tile, of n along `size` pixels, that contains a point.
+/// Index of the tile that contains a point, of n tiles along `size` pixels.
 fn place(at: f64, n: usize, size: usize) -> usize {
     let i = ((at * n as f64).floor().max(0.0) as usize).min(n - 1);
     let pixel = at * size as f64;

@@ -49,8 +49,8 @@ namespace Holocast
 
         public Mesh Mesh { get; }
 
-        // True once the font texture was rebuilt: glyphs have moved in it, so the mesh must be
-        // built again.
+        // True once the font texture has been rebuilt, which moves its glyphs: the mesh must then be
+        // rebuilt too.
         public bool Stale => stale;
 
         // Requests additional glyphs, for example for a session's name.

@@ -109,7 +109,8 @@ namespace Holocast
         }
 
         /// <summary>
-        /// Maximum points over all cameras. More are thinned: every second, third… point of each is drawn.
+        /// Maximum points over all cameras. If there are more, only every second, third… point of each
+        /// camera is drawn.
         /// </summary>
         public int MaxPoints
         {

@@ -68,7 +68,7 @@ namespace Holocast
             return Scheme(text) == "http" && path > 0 && text.IndexOf('#') > path;
         }
 
-        // If the link names no relay, it is port 4443 of the page's host.
+        // If the link names no relay, use port 4443 of the page's host.
         static bool TryParseLink(string link, int query, out HolocastAddress address)
         {
             address = default;

@@ -8,8 +8,8 @@ using UnityEngine;
 namespace Holocast
 {
     /// <summary>
-    /// Lists a relay's sessions and remembers joined addresses; their tokens only while the app runs, or on
-    /// HoloLens in the Windows Credential Locker. Join connects a HolocastSession.
+    /// Lists a relay's sessions and remembers joined addresses. Their tokens are kept only while the app
+    /// runs or, on HoloLens, in the Windows Credential Locker. Join connects a HolocastSession.
     /// </summary>
     [AddComponentMenu("Holocast/Holocast Browser")]
     [DefaultExecutionOrder(-95)]
@@ -43,7 +43,7 @@ namespace Holocast
 
         /// <summary>
         /// Names of the relay's sessions, sorted. If the viewer's token is limited to some sessions, the
-        /// relay may refuse the full list; then only those the token names and the address's own appear.
+        /// relay may refuse the full list; then only the sessions named by the token or the address appear.
         /// </summary>
         public IReadOnlyList<string> Sessions => sessions;
 

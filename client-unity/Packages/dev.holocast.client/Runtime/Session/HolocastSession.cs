@@ -190,7 +190,7 @@ namespace Holocast
             return true;
         }
 
-        // Sets a component's message that is not an error, such as an oversized frame; empty clears it.
+        // Sets a component's notice, for example about an oversized frame; empty clears it.
         internal void SetNotice(object from, string sentence)
         {
             notices.TryGetValue(from, out string before);

@@ -154,7 +154,7 @@ namespace Holocast.Tests
             }
         }
 
-        // The menu is open while no session is live, and stays before the user.
+        // The menu is open while no session is live, and stays in front of the user.
         [UnityTest]
         public IEnumerator MenuFollowsTheUser()
         {

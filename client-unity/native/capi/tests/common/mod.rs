@@ -22,12 +22,12 @@ pub const HANG_GUARD: Duration = Duration::from_secs(120);
 
 static RUNNING: RwLock<()> = RwLock::new(());
 
-/// Lock of tests that measure this process's memory: excludes all tests that start programs.
+/// Lock for tests that measure this process's memory. It excludes all tests that start programs.
 pub fn lock_exclusive() -> RwLockWriteGuard<'static, ()> {
     RUNNING.write().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Lock of the other tests that start programs: they mostly wait and may run concurrently.
+/// Lock for the other tests that start programs. They mostly wait and may run concurrently.
 pub fn lock_shared() -> RwLockReadGuard<'static, ()> {
     RUNNING.read().unwrap_or_else(|e| e.into_inner())
 }
