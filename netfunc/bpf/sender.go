@@ -65,7 +65,7 @@ type SenderOptions struct {
 	Attach []Attach
 	// SignalKey is the HMAC key of signalling packets. Without one, all are rejected as spoofed.
 	SignalKey []byte
-	// SignalPort is the UDP port of signalling packets; 0 = 4790.
+	// SignalPort is the UDP port of signalling packets; 0 means 4790.
 	SignalPort uint16
 	// SignalNonce is the nonce of an earlier run that signalling packets must exceed. A higher
 	// pinned nonce takes precedence. If it is 0 and nothing is pinned, they must exceed the UNIX
@@ -420,7 +420,7 @@ type Policy struct {
 // is full.
 func (s *Sender) SetPolicy(dst netip.Addr, bits uint8) error {
 	if !dst.IsValid() || dst.IsUnspecified() || dst.Zone() != "" {
-		return fmt.Errorf("policy of %q: not an address without zone", dst)
+		return fmt.Errorf("policy of %q: want an IP address without a zone", dst)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -404,7 +404,7 @@ func (d *daemon) hello(ctx context.Context) api.Edge {
 	return e
 }
 
-// destinations returns the prefixes, plus those flows on that side which no prefix contains.
+// destinations returns the prefixes, plus the flows on that side that no prefix contains.
 func (c *Config) destinations(prefixes []netip.Prefix, side func(netip.Addr) bool) []netip.Prefix {
 	out := slices.Clone(prefixes)
 	for _, f := range c.Flows {

@@ -310,7 +310,7 @@ func (e *Engine) elsewhere(f *flow, c *edge) bool {
 	return s != c && (s == nil || !s.Lost)
 }
 
-// adopt creates a flow for an unknown policy in force, which an earlier run left whose state is lost.
+// adopt creates a flow for an unknown policy in force, left by an earlier run whose state is lost.
 // Nothing changes for viewers.
 func (e *Engine) adopt(now time.Time, c *edge, p api.Policy) {
 	f, err := e.flow(now, p.Destination)
@@ -476,7 +476,7 @@ func (e *Engine) Set(now time.Time, dst netip.Addr, s api.Setting) (api.Flow, er
 	dst = dst.Unmap()
 	switch {
 	case !dst.IsValid() || dst.Zone() != "" || dst.IsUnspecified():
-		return api.Flow{}, fmt.Errorf("%w: destination %q is not an address without zone", ErrInvalid, dst)
+		return api.Flow{}, fmt.Errorf("%w: destination %q: want an IP address without a zone", ErrInvalid, dst)
 	case !knownMode(s.Mode):
 		return api.Flow{}, fmt.Errorf("%w: mode %.20q is not auto, duplicate, redirect or off", ErrInvalid, s.Mode)
 	}

@@ -18,7 +18,7 @@ type stream struct {
 	floor   time.Duration                                 // one-way delay
 	noise   time.Duration                                 // mean of extra delay, per packet
 	varies  [2]time.Duration                              // range of extra delay, held for 50 to 200 ms
-	step    time.Duration                                 // delay added permanently, from begins on
+	step    time.Duration                                 // delay added permanently at begins
 	dead    bool                                          // once it varies
 	decode  func(*rand.Rand, time.Duration) time.Duration // time to show a frame
 	conf    func(*Config)

@@ -71,8 +71,8 @@ func (e *Engine) signalUnknown(now time.Time, f *flow) {
 	}
 }
 
-// signal sends the flow's path set to the sender once. Until the receiver has confirmed, a sender that
-// is duplicating receives only one of the paths.
+// signal sends the flow's path set to the sender once. Until the receiver has confirmed, it signals
+// only a sender that is duplicating, and only one of the paths.
 func (e *Engine) signal(now time.Time, f *flow) {
 	s := e.edges[f.Sender]
 	if s == nil {

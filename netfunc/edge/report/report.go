@@ -102,8 +102,8 @@ func (r *Reporter) Uplink(o api.Observation) {
 	wake(r.seen)
 }
 
-// Eliminate reports paths to remove until delivered. It is merged with an undelivered elimination
-// of the same destination.
+// Eliminate reports paths to remove, and retries until delivery. The elimination is merged with an
+// undelivered one of the same destination.
 func (r *Reporter) Eliminate(e api.Elimination) {
 	r.init()
 	r.mu.Lock()

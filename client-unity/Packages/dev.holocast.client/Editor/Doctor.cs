@@ -35,8 +35,8 @@ namespace Holocast.Editor
         }
     }
 
-    // Checks the library, graphics, project settings and scene for reasons why no hologram appears,
-    // in the order they depend on each other.
+    // Checks the library, graphics, project settings and scene for causes of a missing hologram, in
+    // order of dependency.
     static class Doctor
     {
         public static List<Finding> Examine()

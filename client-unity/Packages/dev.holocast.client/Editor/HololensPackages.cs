@@ -41,7 +41,7 @@ namespace Holocast.Editor
         }
 
         // Returns the manifest with registry and plugin, and the same text if it has both. Throws
-        // JsonException if the text is no manifest.
+        // JsonException if the text is not a manifest.
         public static string Add(string manifest)
         {
             JObject root = JObject.Parse(manifest);

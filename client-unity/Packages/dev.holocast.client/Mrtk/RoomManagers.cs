@@ -5,8 +5,8 @@ using UnityEngine.XR.ARFoundation;
 
 namespace Holocast
 {
-    // Finds AR Foundation's managers and adds missing ones: without them, anchors and QR codes do
-    // nothing.
+    // Finds AR Foundation's managers and adds missing ones, since anchors and QR codes do nothing
+    // without them.
     static class RoomManagers
     {
         // Seconds within which a manager's subsystem must be running. A headset starts it within a few

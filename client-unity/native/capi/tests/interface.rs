@@ -319,7 +319,7 @@ fn pairing() {
 }
 
 #[test]
-#[allow(clippy::undocumented_unsafe_blocks)] // objects and lengths have equally many entries, words its capacity
+#[allow(clippy::undocumented_unsafe_blocks)] // lengths match objects; words has its capacity
 fn decode_without_a_client() {
     let dir = repository().join("internal/pointcloud/testdata");
     let read = |n: &str| std::fs::read(dir.join(n)).unwrap();

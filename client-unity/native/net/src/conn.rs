@@ -58,7 +58,7 @@ fn transport(observed: Arc<Observed>) -> Result<TransportConfig, NetError> {
     Ok(t)
 }
 
-/// Connects to a relay. `pinned`: the only trusted certificate.
+/// Connects to a relay. If set, `pinned` is the hash of the only trusted certificate.
 pub(crate) async fn dial(target: &Target, pinned: Option<Hash>, insecure: bool) -> Result<Dialled, NetError> {
     let authority = &target.authority;
     let pinned = match pinned {

@@ -236,7 +236,7 @@ fn search(p: &Problem, plan: &mut Plan, slope: f64, refine: usize) {
     }
 }
 
-/// Solves the problem. refine: maximum search states; 0 disables the search.
+/// Solves the problem. `refine` is the maximum number of search states; 0 disables the search.
 pub fn ows(p: &Problem, refine: usize) -> Plan {
     let hulls: Vec<_> = (0..p.seen.len()).map(|t| p.hull(t)).collect();
     let mut plan = Plan::default();

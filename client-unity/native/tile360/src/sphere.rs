@@ -159,8 +159,8 @@ pub struct View {
 }
 
 impl View {
-    /// width, height: field of view in radians, below π. The viewport is sampled at samples ×
-    /// samples points.
+    /// `width` and `height` are the field of view in radians, below π. The viewport is sampled at
+    /// `samples` × `samples` points.
     pub fn new(grid: Grid, width: f64, height: f64, samples: usize) -> Self {
         let (tx, ty) = ((width / 2.0).tan(), (height / 2.0).tan());
         let mut rays = Vec::with_capacity(samples * samples);

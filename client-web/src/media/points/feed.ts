@@ -49,7 +49,7 @@ export class Feed {
   /** Number of subscriptions so far. */
   run = 0;
   skipped = 0;
-  /** For datagrams: counts from earlier subscriptions, and the receivers of the current and the next one. */
+  /** Datagram counters of earlier subscriptions, and the receivers of the current and the next one. */
   readonly #parts = noParts();
   #receiver: PartsReceiver | undefined;
   #nextReceiver: PartsReceiver | undefined;
@@ -168,7 +168,7 @@ export class Feed {
     if (group !== undefined) {
       const late = this.#lateness(now);
       if (late > LATE) {
-        // All queued frames are equally old. Drain the queue by declining the groups behind it.
+        // Every frame in the queue arrives late. Let the queue drain by declining the groups after it.
         this.#start(this.#pace.drain(late + this.#pause));
         this.#pause = Math.min(2 * this.#pause, MAX_PAUSE);
         if (now - this.#given < STARVED) {

@@ -15,7 +15,7 @@ const MAX_RETRY_AFTER = 240_000;
 export interface Counts {
   /** Received or declined. */
   readonly frames: number;
-  /** Of these, declined or skipped because the page draws too slowly. */
+  /** Number of these frames declined or skipped because the page draws too slowly. */
   readonly undrawn: number;
   readonly lost: number;
 }

@@ -16,7 +16,7 @@ const IDLE_FRAMES = 4;
  * tile.
  */
 const FAILURES = 2;
-/** Time in ms after which one more decoder is tried than are known to exist. */
+/** Time in ms after which the known number of decoders is increased by one, to try another. */
 const RETRY = 30_000;
 
 export interface DecoderPorts {

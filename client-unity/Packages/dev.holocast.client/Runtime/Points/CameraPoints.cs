@@ -161,8 +161,8 @@ namespace Holocast
             return true;
         }
 
-        // Every how many points one is drawn, so that the points of all cameras fit. All cameras use the
-        // same value, so each keeps its share of the points.
+        // The smallest step at which the points of all cameras fit if only every step-th point is drawn. All
+        // cameras use the same step, so each keeps its share of the points.
         internal static uint Step(uint points, int others, int maxPoints)
         {
             long all = points + (long)others;
