@@ -218,7 +218,7 @@ func (e *Engine) futile(now time.Time, f *flow, why string) {
 	})
 }
 
-// steer moves a flow to the best single path because there is no receiver.
+// steer moves a flow to the best single path because there is no reachable receiver.
 func (e *Engine) steer(now time.Time, f *flow, why string) {
 	among := f.Paths & e.usable(f)
 	if among == 0 || f.Paths.Len() == 1 { // there are no replicas to choose from, so try another path

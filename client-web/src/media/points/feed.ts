@@ -22,7 +22,7 @@ const LATE = 400;
 const SPAN = 10_000;
 /** A capture time that goes back by more than this many ms indicates a restart. */
 const RESTART = 1000;
-/** Pause in the subscription after a late frame, ms. It doubles with each further late frame. */
+/** Pause in the subscription after a late frame, ms. It doubles with each late frame and halves with each other one. */
 const PAUSE = 500;
 const MAX_PAUSE = 4000;
 /** Late frames are shown if nothing else has been shown for this many ms. */
