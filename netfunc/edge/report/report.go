@@ -278,7 +278,8 @@ func (r *Reporter) connected() {
 	wake(r.seen)
 }
 
-// lost records a failure. It logs only the first one after each connection.
+// lost records a failure. It logs the first one after each connection, and later ones if the error
+// differs.
 func (r *Reporter) lost(err error) {
 	r.mu.Lock()
 	was := r.status
