@@ -29,7 +29,7 @@ import (
 	"holocast/netfunc/signal"
 )
 
-// leaving limits the time for deregistering from the controller.
+// leaving limits the time for deregistering from the controller, and for draining.
 const leaving = 2 * time.Second
 
 // daemon is a running edge.
@@ -271,8 +271,8 @@ func (d *daemon) stopSending() {
 	}
 }
 
-// drained waits until no replica has arrived for the drain time, and reports whether that
-// succeeded.
+// drained waits until no replica has arrived for the drain time, and reports whether that happened in
+// time.
 func (d *daemon) drained() (quiet bool, err error) {
 	k := d.kernel.currentReceiver()
 	if k == nil {

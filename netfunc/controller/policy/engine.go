@@ -65,8 +65,8 @@ func New(conf Config) *Engine {
 }
 
 // Reconfigure applies another valid configuration. Flows without an operator's setting adopt its mode.
-// Edges whose claims it no longer grants are removed, and their names returned. The limits and the
-// report interval, which edges learn in their hello, do not change.
+// Edges whose claims it no longer grants are removed, and their names returned. The report interval,
+// which edges learn in their hello, and the limits do not change.
 func (e *Engine) Reconfigure(now time.Time, conf Config) (gone []string) {
 	conf.ReportInterval = e.conf.ReportInterval
 	conf.MaxFlows, conf.MaxEdges, conf.KeepDecisions = e.conf.MaxFlows, e.conf.MaxEdges, e.conf.KeepDecisions
@@ -304,7 +304,7 @@ func (e *Engine) compare(now time.Time, c *edge) {
 	}
 }
 
-// elsewhere reports whether c no longer sends for f.
+// elsewhere reports whether f has left c: its sender is another edge that is not lost, or none.
 func (e *Engine) elsewhere(f *flow, c *edge) bool {
 	s := e.edges[f.Sender]
 	return s != c && (s == nil || !s.Lost)

@@ -159,9 +159,9 @@ namespace Holocast
         internal IReadOnlyList<CameraPoints> Views => views;
 
         /// <summary>
-        /// Locates the subject: the centre of the nearer half of all points, and the horizontal direction in
-        /// which the first camera sees it, both in world coordinates. Returns false until a frame has been
-        /// shown.
+        /// Locates the subject: the centre of the nearer half of each camera's points, averaged over the
+        /// cameras, and the horizontal direction in which the first camera sees it, both in world coordinates.
+        /// Returns false until a frame has been shown.
         /// </summary>
         public bool TryGetSubject(out Vector3 middle, out Vector3 seenAlong)
         {
@@ -466,7 +466,7 @@ namespace Holocast
             }
         }
 
-        // Notifies the user if frames exceed the buffers.
+        // Notifies the user if points are thinned.
         void UpdateNotice()
         {
             CameraPoints thinned = null;
