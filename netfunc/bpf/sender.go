@@ -293,7 +293,8 @@ func (s *Sender) rekey(key []byte) error {
 	return nil
 }
 
-// raiseNonce raises the highest accepted nonce to floor.
+// raiseNonce raises the highest accepted nonce to floor if it is lower. If both are 0, it raises it to
+// the current time minus clockAllowance.
 func (s *Sender) raiseNonce(floor uint64) error {
 	last, err := s.Nonce()
 	if err != nil {

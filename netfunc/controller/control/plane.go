@@ -350,7 +350,8 @@ func (p *Plane) Leave(ctx context.Context, edge string) (err error) {
 	return err
 }
 
-// applied waits until the senders of flows report their path sets in force.
+// applied waits until the senders of flows report their path sets in force. It returns
+// policy.ErrUnconfirmed if one has not within confirmation.
 func (p *Plane) applied(ctx context.Context, flows []netip.Addr) error {
 	ctx, stop := context.WithTimeout(ctx, confirmation)
 	defer stop()

@@ -296,7 +296,7 @@ enum Phase {
 #[derive(Debug)]
 struct PendingRequest {
     stream: StreamKey,
-    /// Deadline of the answer, or of the end.
+    /// Deadline of the answer or, once answered, of the end.
     until: Option<Nanos>,
     answered: bool,
     kind: Kind,
@@ -523,7 +523,8 @@ impl Session {
         matches!(self.phase, Phase::Closed)
     }
 
-    /// True once the peer's SETUP has arrived, until the session ends.
+    /// True once the peer's SETUP has arrived, until the session ends or the peer closes its control
+    /// stream.
     pub fn ready(&self) -> bool {
         matches!(self.phase, Phase::Open)
     }
