@@ -39,7 +39,7 @@ const (
 	idleTimeout = 15 * time.Second // three of the controller's keep-alive intervals
 )
 
-// Client calls a controller. It contacts only the URL's host: it follows no redirects and ignores
+// Client calls a controller. It contacts only the URL's host: it neither follows redirects nor uses
 // proxies named in the environment, whose operators would see the token. It is safe for concurrent
 // use.
 type Client struct {

@@ -31,7 +31,7 @@ const (
 	// Egress duplicates packets that leave by the interface. It is for the interfaces of the paths
 	// if the edge runs on the host whose packets it duplicates.
 	Egress
-	// Monitor is the uplink monitor: it watches the packets that the interface receives from
+	// Monitor is the uplink monitor. It watches the packets that the interface receives from
 	// viewers, and duplicates nothing.
 	Monitor
 )

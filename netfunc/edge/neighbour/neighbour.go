@@ -23,8 +23,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// refreshEvery is the interval of polling, which complements notifications: the kernel reports a lost
-// carrier up to a second late, netlink drops notifications under load, and next hops must stay
+// refreshEvery is the interval of polling, which complements notifications because the kernel reports
+// a lost carrier up to a second late, netlink drops notifications under load, and next hops must stay
 // resolved.
 const refreshEvery = 200 * time.Millisecond
 

@@ -946,7 +946,7 @@ impl Session {
                 buf.extend_from_slice(chunk);
                 loop {
                     let m = next_message(&mut buf)?;
-                    // Put the stream back first: the handler may end it by its key.
+                    // Put the stream back first, since the handler may end it by its key.
                     self.streams.insert(key, Stream::Request(request, Vec::new()));
                     let Some(m) = m else { break };
                     self.answer(now, request, m)?;

@@ -81,7 +81,7 @@ impl Vec3 {
         Vec3(self.0.map(|v| c * v)).plus(s * right / a, r, s * up / a, u).unit()
     }
 
-    /// Position in one eye's picture as fractions: of the width from the left, in [0, 1), and of
+    /// Position in one eye's picture, as fractions of the width from the left, in [0, 1), and of
     /// the height from the top.
     pub fn equirect(self) -> [f64; 2] {
         let (yaw, pitch) = self.angles();

@@ -8,7 +8,7 @@ namespace Holocast
     // downwards, and break at '\n' and at a maximum width.
     sealed class TextMeshBuilder : IDisposable
     {
-        // Glyphs requested up front: adding glyphs later rebuilds the font texture.
+        // Glyphs requested up front, since adding glyphs later rebuilds the font texture.
         const string Usual =
             " !\"#%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]_abcdefghijklmnopqrstuvwxyz“”…–±·";
 

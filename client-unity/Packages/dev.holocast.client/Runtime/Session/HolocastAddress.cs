@@ -156,7 +156,7 @@ namespace Holocast
             }
         }
 
-        /// <summary>The same address without its token, for storage in clear.</summary>
+        /// <summary>The same address without its token, for storage in clear text.</summary>
         internal HolocastAddress WithoutToken()
         {
             return WithToken("");

@@ -70,8 +70,8 @@ namespace Holocast
             address = parsed.WithSession("");
             try
             {
-                // Keep the session in the URL: a relay that refuses the full list is asked for this
-                // one.
+                // Keep the session in the URL, since a relay that refuses the full list is asked for
+                // this one.
                 client = Client.Open(parsed.Url, parsed.CertificateHash.Length > 0 ? parsed.CertificateHash : null,
                     null, Abi.NoReceipts | Abi.ListSessions);
                 Tell("Asking " + address.Host + " for its sessions.");
@@ -147,7 +147,7 @@ namespace Holocast
             }
         }
 
-        // The HUD shows it, too: there may be no list of sessions.
+        // The HUD shows it, too, since there may be no list of sessions.
         void TellPairing(string sentence)
         {
             Tell(sentence);

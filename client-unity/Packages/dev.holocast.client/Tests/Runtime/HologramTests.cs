@@ -123,7 +123,7 @@ namespace Holocast.Tests
             Assert.AreEqual(udp, HolocastSelfTest.Udp(state));
         }
 
-        // Tokens authorize: they are not stored in clear.
+        // Tokens are credentials, so they are not stored in clear text.
         [UnityTest]
         public IEnumerator TokensAreNotInPlayerPrefs()
         {

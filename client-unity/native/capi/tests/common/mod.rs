@@ -288,7 +288,7 @@ impl Drop for Process {
     }
 }
 
-/// A port that is free for both UDP and TCP. It is below the ephemeral range: no outgoing connection can take it before
+/// A port that is free for both UDP and TCP, below the ephemeral range. So no outgoing connection can take it before
 /// the program under test does, and a connect to it cannot connect to itself.
 pub fn free_port() -> u16 {
     use std::hash::{BuildHasher, RandomState};
