@@ -110,7 +110,7 @@ func routes() []route {
 // SetAuth replaces the credentials for later requests.
 func (s *Server) SetAuth(a Auth) { s.auth.Store(&a) }
 
-// SetRate replaces the rate limit per address.
+// SetRate replaces the rate limit per caller.
 func (s *Server) SetRate(r Rate) { s.limiter.Store(newLimiter(r)) }
 
 // New returns a Server.

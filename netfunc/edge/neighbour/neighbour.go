@@ -158,7 +158,7 @@ func (t *Table) follow(ctx context.Context) error {
 	}
 }
 
-// refresh queries the kernel about the hops that which selects, and reports changes.
+// refresh queries the kernel about the hops selected by which, and reports changes.
 func (t *Table) refresh(which func(Hop) bool) {
 	for _, h := range t.Hops {
 		if !which(h) {
