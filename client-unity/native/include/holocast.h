@@ -228,8 +228,8 @@ typedef struct {
   uint32_t flags;
   // Delivery timeout of objects, ms; 0 uses the catalog's.
   uint32_t delivery_timeout_ms;
-  // Decoder threads, and as many again for 360° tiles; 0 selects the number of processors minus
-  // one, at most four.
+  // Decoder threads, at most 16, and as many again for 360° tiles; 0 selects the number of
+  // processors minus one, from one to four.
   uint32_t decode_threads;
   uint32_t reserved;
 } HcConfig;

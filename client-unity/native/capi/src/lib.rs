@@ -168,8 +168,8 @@ pub struct HcConfig {
     pub flags: u32,
     /// Delivery timeout of objects, ms; 0 uses the catalog's.
     pub delivery_timeout_ms: u32,
-    /// Decoder threads, and as many again for 360° tiles; 0 selects the number of processors minus
-    /// one, at most four.
+    /// Decoder threads, at most 16, and as many again for 360° tiles; 0 selects the number of
+    /// processors minus one, from one to four.
     pub decode_threads: u32,
     pub reserved: u32,
 }

@@ -222,7 +222,7 @@ namespace Holocast
             Disconnect();
         }
 
-        // HoloLens keeps suspended apps running for a while: disconnect instead of receiving unseen
+        // HoloLens keeps suspended apps running for a while, so disconnect instead of receiving unseen
         // frames.
         void OnApplicationPause(bool paused)
         {
