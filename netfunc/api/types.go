@@ -145,10 +145,10 @@ type Elimination struct {
 	// Removed lists the paths to trim, Remaining the paths to keep.
 	Removed   pathset.Set `json:"removed"`
 	Remaining pathset.Set `json:"remaining"`
-	// Lossy is the subset of Removed that did not deliver the flow. These paths are bottlenecks or
-	// broken.
+	// Lossy is the subset of Removed that lost many of the flow's replicas. These paths are
+	// bottlenecks or broken.
 	Lossy pathset.Set `json:"lossy,omitempty"`
-	// Single means that one path alone delivered a whole window in time.
+	// Single means that only one path remains.
 	Single bool `json:"single,omitempty"`
 	// Rewards are the paths' N_i at that moment, for the log.
 	Rewards []Reward `json:"rewards,omitempty"`

@@ -45,7 +45,7 @@ where
     }
     let resolve = |family| {
         let host = host.to_owned();
-        // A name server may be silent for long, and the system's resolver cannot be interrupted.
+        // A name server may take long to answer, and the system's resolver cannot be interrupted.
         let task = tokio::task::spawn_blocking(move || resolve(&host, family));
         async move { task.await.map_err(io::Error::other)? }
     };

@@ -4,7 +4,7 @@ use crate::sphere::{Look, Vec3, FORWARD};
 use std::collections::VecDeque;
 use std::f64::consts::{FRAC_PI_2, PI};
 
-/// A gaze direction. t: media time, seconds.
+/// A gaze direction at media time `t`, in seconds.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs)]
 pub struct Sample {
