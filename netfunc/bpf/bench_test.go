@@ -231,7 +231,7 @@ func (h *host) sinkOf(b *testing.B, name string, prefix [2]byte) {
 	})
 }
 
-// drop attaches an XDP program that drops all packets.
+// drop attaches an XDP program with the given instructions, which drop packets.
 func (h *host) drop(b *testing.B, name string, code asm.Instructions) {
 	b.Helper()
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "MIT", Instructions: code})

@@ -8,8 +8,8 @@ using System.Text.RegularExpressions;
 
 namespace Holocast.Verify
 {
-    // Compiles every variant of every shader with Microsoft's compiler, warnings as errors, and to
-    // SPIR-V for the picture tests.
+    // Compiles every variant of every shader with Microsoft's compiler, warnings as errors, and the
+    // variants of the picture tests to SPIR-V.
     sealed class Shaders
     {
         // Limit of wine's command line.

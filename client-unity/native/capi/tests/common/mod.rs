@@ -288,8 +288,8 @@ impl Drop for Process {
     }
 }
 
-/// A port that is free for both UDP and TCP, below the ephemeral range. So no outgoing connection can take it before
-/// the program under test does, and a connect to it cannot connect to itself.
+/// A port that is free for both UDP and TCP. As it is below the ephemeral range, no outgoing connection can take it
+/// before the program under test does, and a connection to it cannot be a connection to itself.
 pub fn free_port() -> u16 {
     use std::hash::{BuildHasher, RandomState};
     static NEXT: OnceLock<AtomicUsize> = OnceLock::new();
