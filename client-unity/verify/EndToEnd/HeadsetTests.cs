@@ -166,7 +166,7 @@ namespace Holocast.Verify
             yield return null;
         }
 
-        // The answer is part of the end-to-end tests.
+        // The end-to-end tests cover the answer.
         [UnityTest]
         public IEnumerator PairingCodeAsksTheRelay()
         {

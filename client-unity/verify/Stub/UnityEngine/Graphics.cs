@@ -252,7 +252,7 @@ namespace UnityEngine
         {
             if (count <= 0 || stride <= 0 || stride % 4 != 0)
             {
-                throw new ArgumentException("GraphicsBuffer: count and stride are above 0, stride a multiple of 4");
+                throw new ArgumentException("GraphicsBuffer: count and stride must be above 0, stride a multiple of 4");
             }
             this.target = target;
             this.usageFlags = usageFlags;

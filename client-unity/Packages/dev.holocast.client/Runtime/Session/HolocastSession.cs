@@ -207,7 +207,7 @@ namespace Holocast
             return true;
         }
 
-        // Sets a component's message that is not an error, such as an oversized frame; empty clears it.
+        // Sets a component's notice, for example about an oversized frame; empty clears it.
         internal void SetNotice(object from, string sentence)
         {
             notices.TryGetValue(from, out string before);
@@ -239,7 +239,7 @@ namespace Holocast
             Disconnect();
         }
 
-        // HoloLens keeps suspended apps running for a while: disconnect instead of receiving unseen
+        // HoloLens keeps suspended apps running for a while, so disconnect instead of receiving unseen
         // frames.
         void OnApplicationPause(bool paused)
         {
