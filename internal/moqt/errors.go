@@ -86,7 +86,7 @@ var (
 	ErrQueueFull = errors.New("moqt: queue is full")
 )
 
-// sessionError converts a transport's error at the end of a connection.
+// sessionError converts a transport error that ended a connection.
 func sessionError(err error) error {
 	var app *quic.ApplicationError
 	var wt *webtransport.SessionError
@@ -99,7 +99,7 @@ func sessionError(err error) error {
 	return err
 }
 
-// streamError converts a transport's error of a stream.
+// streamError converts a transport error on a stream.
 func streamError(err error) error {
 	var q *quic.StreamError
 	var wt *webtransport.StreamError

@@ -160,8 +160,8 @@ func (p *PublishedNamespace) Err() error {
 // Withdraw withdraws the namespace. Subscriptions continue.
 func (p *PublishedNamespace) Withdraw() { p.end(&StreamError{Code: wire.StreamCancelled}) }
 
-// DiscoveryRequest is an incoming SUBSCRIBE_NAMESPACE, or with Tracks a
-// SUBSCRIBE_TRACKS (§10.18, §10.19).
+// DiscoveryRequest is an incoming SUBSCRIBE_NAMESPACE, or SUBSCRIBE_TRACKS if Tracks is set (§10.18,
+// §10.19).
 type DiscoveryRequest struct {
 	*Request
 	Prefix Namespace // as first requested
@@ -219,8 +219,8 @@ func (r *DiscoveryRequest) move(to Namespace) error {
 	return nil
 }
 
-// Accept sends REQUEST_OK, calls begin, which may start to announce, and returns when the
-// subscriber withdraws.
+// Accept sends REQUEST_OK and calls begin, which may start announcing. It returns when the
+// subscriber withdraws the request.
 func (r *DiscoveryRequest) Accept(begin func(*Announcer)) error {
 	if err := r.startResponse(); err != nil {
 		return err

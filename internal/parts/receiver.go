@@ -9,8 +9,8 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// Limit of a Receiver's concurrent fetches, and their priority, which is above that of frames,
-// because the frame that waits for them is older than newly sent frames.
+// Limit of a Receiver's concurrent fetches, and their priority. It is above that of frames, because
+// the fetched parts complete older frames.
 const (
 	maxFetches    = 8
 	fetchPriority = uint8(64)

@@ -128,8 +128,8 @@ func predictValid(w, n, nw bool) bool {
 	return w
 }
 
-// rows iterates over a grid in raster order with the predictors' neighbours: above the first row
-// all are 0; left of the first column is the pixel above.
+// rows iterates over a grid in raster order with the predictors' neighbours. Neighbours above the
+// first row are 0; those left of the first column equal the pixel above.
 type rows struct {
 	above, here   []pixel
 	aboveV, hereV []bool
