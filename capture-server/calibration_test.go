@@ -122,8 +122,8 @@ func TestStoredPoses(t *testing.T) {
 	}
 }
 
-// camerasOf opens a livescan source. It checks that cameras without stored poses are left to the
-// markers, unless the calibration is none.
+// camerasOf opens a livescan source. It checks that the studio is unplaced only if the calibration is
+// auto and no poses are stored.
 func camerasOf(t *testing.T, dir, calibration string, log io.Writer) []points.Camera {
 	t.Helper()
 	if log == nil {

@@ -93,7 +93,7 @@ func subscribe(ctx context.Context, t *testing.T, s *moqt.Session, ns moqt.Names
 	}
 }
 
-// received is an object of a frame.
+// received is one object of a frame.
 type received struct {
 	group, subgroup, object uint64
 	priority                uint8

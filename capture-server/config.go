@@ -157,7 +157,7 @@ func (c *Config) Validate() error {
 	case c.DeliveryTimeout < 0 || c.DeliveryTimeout > maxTimeout:
 		return fmt.Errorf("deliveryTimeout is %s, want 0 (none) to %s", c.DeliveryTimeout, maxTimeout)
 	case len(c.Points.Crop) != 0 && len(c.Points.Crop) != 6:
-		return fmt.Errorf("points.crop has %d numbers, want 6: min x y z and max x y z, millimetres",
+		return fmt.Errorf("points.crop has %d numbers, want 6: min x y z and max x y z, in millimetres",
 			len(c.Points.Crop))
 	}
 	spheres := 0

@@ -58,8 +58,8 @@ https://host:port/session over WebTransport.`,
 	f := c.Flags()
 	f.SortFlags = false
 	c.PersistentFlags().String(config.Flag, "", "YAML configuration file; flags override it")
-	// These lists have no flags of their own, since sources contain commas and config has no flags
-	// for numbers.
+	// The lists sources and points.crop need flags of their own, since config splits lists at
+	// commas, which sources contain, and has no flags for lists of numbers.
 	f.StringArrayVar(&cfg.Sources, "source", cfg.Sources, sourceForms+"; repeatable. "+syncForms)
 	f.Float64SliceVar(&cfg.Points.Crop, "crop", cfg.Points.Crop,
 		"crop box in studio space: min x,y,z, max x,y,z; millimetres")

@@ -20,8 +20,9 @@ import (
 )
 
 // preparedMedium publishes a folder of prepared 360° video (holocast prepare) as live media, for
-// sessions with other sources. The video is paced and stamped as if captured now, and all viewers
-// see the same. A session whose only source is prepared video is a replay instead (replayPrepared).
+// sessions with other sources. The video is paced and stamped as if captured now, at the same
+// position for all viewers. A session whose only source is prepared video is a replay instead
+// (replayPrepared).
 type preparedMedium struct {
 	replay *replay.Replayer
 	listed *catalog.Catalog

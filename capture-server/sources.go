@@ -297,8 +297,8 @@ func (o *opener) kinect(spec sourceSpec) ([]points.Camera, error) {
 	return cameras(d), nil
 }
 
-// openClouds opens a source of points, which is either a recording, which joins the take, or a
-// server for LiveScan3D clients.
+// openClouds opens a source of points: a recording, which joins the take, or a server for LiveScan3D
+// clients.
 func (c *Config) openClouds(spec sourceSpec, take *pace.Take, log *slog.Logger) ([]source.Clouds, error) {
 	if spec.kind == "livescan" {
 		b, err := livescanfiles.OpenBin(spec.arg, take)

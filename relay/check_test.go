@@ -7,7 +7,8 @@ import (
 	"holocast/internal/service/servicetest"
 )
 
-// TestCheck checks that "relay check" reports the line and the wrong setting in every section.
+// TestCheck checks that "relay check" reports the line and the name of an invalid setting, in every
+// section.
 func TestCheck(t *testing.T) {
 	example, err := os.ReadFile("relay.example.yaml")
 	if err != nil {

@@ -46,8 +46,8 @@ func (g *guard) host(h http.Handler) http.Handler {
 	})
 }
 
-// knows reports whether a Host header is an IP address, a name in the certificate or the host of a
-// configured origin.
+// knows reports whether a Host header is an IP address, localhost, a name in the certificate or the
+// host of a configured origin. The origin "*" covers every host.
 func (g *guard) knows(host string) bool {
 	name := hostname(host)
 	if net.ParseIP(name) != nil || local(name) || g.cert.Get().Leaf.VerifyHostname(name) == nil {

@@ -112,8 +112,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestWaitingRequests checks that three of the requests that wait for a publisher are admitted at a
-// time.
+// TestWaitingRequests checks that with a limit of three waiting requests, a fourth is refused while the
+// others keep waiting for a publisher.
 func TestWaitingRequests(t *testing.T) {
 	p := start(t, "--limits", "waiting.session=3")
 	s := p.dial(moqt.Handler{})

@@ -2,9 +2,9 @@ package main
 
 import "holocast/internal/service"
 
-// fitMemory fits a cache of total bytes into the memory limit of the container or service, and returns
-// its size. It sets the garbage collector's limit to 1.5 times that size plus 512 MiB, or less under a
-// lower memory limit, and returns it too.
+// fitMemory fits a cache of total bytes into the memory limit of the container or service. It also sets
+// the garbage collector's limit: 1.5 times the cache plus 512 MiB, or less under a lower memory limit.
+// It returns both sizes in bytes.
 func fitMemory(total int64) (cache, collector int64) {
 	cache = cacheSize(total, service.MemoryLimit())
 	return cache, service.LimitMemory(cache + cache/2 + 512<<20)

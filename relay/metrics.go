@@ -19,18 +19,18 @@ func newMetrics(r *router.Router, ln *moqt.Listener) *service.Metrics {
 		cached     = m.Gauge("cached_bytes", "Bytes in the cache.", "track")
 		received   = m.Counter("received_bytes_total", "Object bytes received from publishers.")
 		objects    = m.Counter("received_objects_total", "Objects received from publishers.")
-		duplicates = m.Counter("duplicate_subgroups_total", "Subgroups refused because another publisher sent them.")
+		duplicates = m.Counter("duplicate_subgroups_total", "Duplicate subgroups and datagrams refused.")
 		evicted    = m.Counter("evicted_subgroups_total", "Subgroups refused because they were older than the cache.")
 		sent       = m.Counter("sent_bytes_total", "Object bytes sent to viewers.")
 		subgroups  = m.Counter("sent_subgroups_total", "Subgroup deliveries started, counted per viewer.")
-		dropped    = m.Counter("dropped_subgroups_total", "Deliveries of subgroups dropped, by reason.", "reason")
+		dropped    = m.Counter("dropped_subgroups_total", "Subgroup deliveries dropped, by reason.", "reason")
 		datagrams  = m.Counter("dropped_datagrams_total",
-			"Datagrams dropped because a viewer's session could not take them.")
+			"Datagrams for a viewer dropped: queue full, or subscription ended.")
 		repaired = m.Counter("repaired_datagrams_total",
 			"Datagrams fetched from publishers because they were lost or sent before the first viewer joined.")
 		rtt    = m.Gauge("session_rtt_seconds", "Smoothed round-trip time of a session.", "session", "peer")
-		unsent = m.Counter("session_refused_subgroups_total", "Subgroups from a peer that were not accepted in time.",
-			"session", "peer")
+		unsent = m.Counter("session_refused_subgroups_total",
+			"Subgroups from a peer refused: not accepted in time, or track alias unknown.", "session", "peer")
 		undelivered = m.Counter("session_unsent_datagrams_total",
 			"Datagrams to a peer dropped: delivery timeout expired, queue full, or larger than a packet.", "session",
 			"peer")
@@ -126,7 +126,8 @@ func newLimitMetrics(l *limits.Limits) *service.Metrics {
 			"kind", "scope")
 		used = m.Gauge("limit_used",
 			"Current use of each limit, by the session or address that uses most, or in total.", "kind", "scope")
-		reached = m.Counter("limit_reached_total", "Times that a limit refused or delayed something.", "kind", "scope")
+		reached = m.Counter("limit_reached_total",
+			"Refusals and delays by a limit; for initials, dropped packets.", "kind", "scope")
 	)
 	m.Read(func(put service.Put) {
 		for _, u := range l.Usage() {

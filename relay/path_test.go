@@ -28,7 +28,7 @@ import (
 type pathLab struct {
 	t                    *testing.T
 	host, router, server *namespace.Namespace
-	ends                 [4]namespace.End // of the host's cable and the server's
+	ends                 [4]namespace.End // two of the host's cable, then two of the server's
 	relay                *process
 }
 
@@ -49,7 +49,8 @@ func newPathLab(t *testing.T) *pathLab {
 		if *ns, err = g.Add(name); err != nil {
 			t.Fatal(err)
 		}
-		// A router solicits no neighbour until its link-local address has passed DAD, which takes up to 2 s.
+		// A router sends no neighbour solicitation until its link-local address has passed DAD, which takes
+		// up to 2 s.
 		l.must((*ns).Set("net/ipv6/conf/default/accept_dad", "0"))
 	}
 	l.ends = [4]namespace.End{
@@ -176,7 +177,7 @@ func (l *pathLab) picture(viewer *programtest.Process, since time.Time) time.Dur
 	return time.Since(since).Round(time.Millisecond)
 }
 
-// TestSmallPaths connects publishers and viewers over paths of 1280 bytes.
+// TestSmallPaths connects publishers and viewers over paths with an MTU of 1280 bytes.
 func TestSmallPaths(t *testing.T) {
 	for name, narrow := range map[string]func(*pathLab){
 		"both directions": func(l *pathLab) { l.deviceMTU(2, 1280) },

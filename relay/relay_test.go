@@ -421,7 +421,7 @@ func newGate(t *testing.T, addr string) *gate {
 	return g
 }
 
-// flush sends the held packets unless they must still be held. g.mu is held.
+// flush sends the held packets to the client unless g.hold is set. The caller holds g.mu.
 func (g *gate) flush() {
 	if g.hold {
 		return
@@ -711,8 +711,8 @@ func TestKilledPeers(t *testing.T) {
 	from(sub, again)
 }
 
-// TestDrain checks that on SIGTERM sessions receive GOAWAY, the relay exits with status 0 and its port
-// is free.
+// TestDrain checks that on SIGTERM sessions receive GOAWAY, and that the relay exits with status 0 and
+// frees its port.
 func TestDrain(t *testing.T) {
 	p := start(t, "--drain", "10s")
 	told := make(chan time.Duration, 1)

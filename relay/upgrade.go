@@ -47,7 +47,7 @@ type state struct {
 	Address             string // UDP address
 	Keys                keys
 	Bridge              bridge
-	Namespaces          []moqt.Namespace // published at its start
+	Namespaces          []moqt.Namespace // published when the new process starts
 }
 
 // keys are secrets shared by both processes, so that clients can resume sessions with either.
@@ -166,7 +166,8 @@ func (b *bridgeServer) close() {
 }
 
 // bridgePredecessor bridges the router to the router of the predecessor, if there is one. It returns
-// once the bridge is complete, or after bridgeLimit. ended is closed when the bridge has ended.
+// once the bridge is complete or has failed, or after bridgeLimit. ended is closed when the bridge has
+// ended.
 func bridgePredecessor(
 	ctx context.Context, r *router.Router, predecessor *upgrade.Predecessor, inherited state, log *slog.Logger,
 ) (ended <-chan struct{}, err error) {
@@ -267,7 +268,7 @@ func (u *upgrader) upgrade(ctx context.Context) (pid int, err error) {
 	u.log.Info("upgrade: starting a new process", "program", os.Args[0])
 	defer func() {
 		if err != nil {
-			u.log.Error("upgrade failed, this process continues", "err", err)
+			u.log.Error("upgrade failed; this process continues", "err", err)
 		}
 	}()
 	if err := u.sockets.Off(); err != nil {
@@ -330,10 +331,10 @@ func (u *upgrader) close() {
 	}
 }
 
-// retire serves the remaining sessions of a replaced process until they have ended or DrainTimeout has
-// passed. stopping reports that the successor was asked to stop or that ctx is done, the error that the
-// successor ended unexpectedly. predecessorEnded is closed when this process's own predecessor, which
-// needs it as a bridge, has ended.
+// retire serves the remaining sessions of a replaced process until they have ended, DrainTimeout has
+// passed, ctx is done, or the successor stops. stopping is true if ctx is done or the successor was
+// asked to stop; err is set if the successor ended unexpectedly. predecessorEnded is closed when this
+// process's own predecessor, which needs it as a bridge, has ended; retire waits for that too.
 func (u *upgrader) retire(
 	ctx context.Context, s *upgrade.Successor, predecessorEnded <-chan struct{},
 ) (stopping bool, err error) {

@@ -33,8 +33,9 @@ if [[ "${1:-}" == --test ]]; then
 	# A real Prometheus evaluates the dashboards' queries; systemd-analyze verifies the units.
 	command -v prometheus >/dev/null || want prometheus
 	command -v systemd-analyze >/dev/null || want systemd
-	# Unity client: a C++ decoder, Microsoft's shader compiler, and a software Vulkan driver.
+	# Unity client: a C++ decoder and its assembler, Microsoft's shader compiler, and a software Vulkan driver.
 	want g++
+	want nasm
 	want wine64
 	want glslang-tools
 	want mesa-vulkan-drivers

@@ -203,8 +203,8 @@ func inverted(entries []markerEntry) bool {
 // choice holds the placements to try for a take.
 type choice struct {
 	options []Placement
-	guessed bool     // the width
-	notes   []string // on the marker file
+	guessed bool     // the box's width is a guess
+	notes   []string // notes on the marker file
 }
 
 // findBox returns the placements for the setting, which is a file or a width in millimetres. If it

@@ -99,8 +99,8 @@ func TestNoMarkerInNoise(t *testing.T) {
 
 // room is a scene for ray casting: the box with its markers, a floor and walls.
 type room struct {
-	at   Placement  // of the markers, on the box
-	half [3]float64 // of the box above its middle, millimetres; the part below is 220 high
+	at   Placement  // marker positions on the box
+	half [3]float64 // half the box's size, millimetres; below its middle the box is 220 high
 	size float64    // half of a marker's square
 }
 

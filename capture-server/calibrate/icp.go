@@ -38,7 +38,7 @@ const (
 	farthest   = 4000
 	finalGate  = 50  // millimetres
 	seeThrough = 80  // millimetres
-	minShared  = 500 // minimum readings of a camera in view of another for a verdict
+	minShared  = 500 // minimum readings in view of another camera to judge the two
 
 	// maxThrough bounds Residual.Through for a known box, maxGuess for a guessed one. A real studio
 	// reaches 0.007; cameras placed at the wrong sides of the box in an empty square room reach
@@ -119,9 +119,9 @@ func (r Residual) refuse(most float64) error {
 		"second; set markerBox", r.Worst[0], r.Worst[1], ErrDisagree, 100*r.Through)
 }
 
-// through compares from's readings with to's surfaces; move maps from's space to to's. n counts the
-// readings in view of to that no surface hides from it, and share is the fraction of them that to
-// looks through.
+// through compares from's readings with to's surfaces; move maps from's space to to's. n is the
+// number of from's readings that to should see, and share is the fraction of these that to looks
+// through.
 func through(from, to *surface, move camera.Transform) (share float64, n int) {
 	behind := 0
 	for _, s := range from.sample {
@@ -233,7 +233,8 @@ type pair struct {
 	distance      float64 // from the surface to the point, along normal
 }
 
-// match calls found for every pair of readings within gate and 30° of each other.
+// match projects each view's readings onto the surfaces of the other views. It calls found for every
+// pair at most gate millimetres apart whose normals differ by less than 30°.
 func match(surfaces []*surface, poses []camera.Transform, gate float64, found func(pair)) {
 	for i, from := range surfaces {
 		for j, to := range surfaces {

@@ -161,7 +161,8 @@ func area(p [][2]float64) float64 {
 	return sum / 2
 }
 
-// simplify reduces a closed contour (Douglas–Peucker).
+// simplify reduces a closed contour to a polygon within tolerance pixels of it (Douglas–Peucker). It
+// returns nil for a contour of fewer than 8 points.
 func simplify(contour [][2]float64, tolerance float64) [][2]float64 {
 	if len(contour) < 8 {
 		return nil

@@ -87,9 +87,9 @@ const (
 	maxWindow   = 3
 	maxBand     = 250 // below any depth reading, so a hole never counts as a neighbour
 
-	// Occlusion test (struct cover): millimetres, and depth pixels.
-	slack     = 30
-	cellWidth = 1.6
+	// Occlusion test (struct cover).
+	slack     = 30  // millimetres
+	cellWidth = 1.6 // depth pixels
 
 	// A triangle of the rendered depth image may span at most this fraction of its depth; a steeper
 	// one connects two surfaces.
@@ -120,7 +120,7 @@ type Mapper struct {
 	box    C.struct_box
 	reduce int // colour is decoded at 1/reduce of its size
 
-	rayX, rayY                []float32 // of the depth camera
+	rayX, rayY                []float32 // rays of the depth camera's pixels
 	clean, tmp, low           []uint16
 	u, v                      []uint16
 	cover                     C.struct_cover
@@ -144,7 +144,8 @@ func New(cal camera.Calibration, cfg Config) (*Mapper, error) {
 		return nil, errors.New(`depthmap: geometry is "color", but the camera captures no colour; set "depth"`)
 	}
 	if w, h := cal.Color.Width, cal.Color.Height; w != 0 && (min(w, h) < minSide || max(w, h) > maxSide) {
-		return nil, fmt.Errorf("depthmap: colour camera of %d×%d pixels, want %d to %d each way", w, h, minSide, maxSide)
+		return nil, fmt.Errorf("depthmap: colour camera has %d×%d pixels, want %d to %d each way", w, h, minSide,
+			maxSide)
 	}
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("depthmap: %w", err)
@@ -202,7 +203,7 @@ func (c *Config) complete() error {
 	case c.Isolated.Radius < 1 || c.Isolated.Radius > maxWindow:
 		return fmt.Errorf("isolated-point radius is %d pixels, want 1 to %d", c.Isolated.Radius, maxWindow)
 	case c.Isolated.Neighbors < 0 || c.Isolated.Neighbors >= window*window:
-		return fmt.Errorf("isolated-point filter needs %d neighbours, its window holds %d", c.Isolated.Neighbors,
+		return fmt.Errorf("isolated-point filter needs %d neighbours, but its window holds %d", c.Isolated.Neighbors,
 			window*window-1)
 	case c.Isolated.Band < 1 || c.Isolated.Band > maxBand:
 		return fmt.Errorf("isolated-point band is %d mm, want 1 to %d", c.Isolated.Band, maxBand)
@@ -318,7 +319,7 @@ func (m *Mapper) SetPose(pose camera.Transform) {
 // colour yields no error. After other errors g is undefined.
 func (m *Mapper) Map(f *source.Frame, g *pointcloud.Grid) error { return m.MapRows(f, g, 1) }
 
-// MapRows is like Map, but maps only every n-th row, where n is every, and leaves the others empty.
+// MapRows is like Map, but maps only rows 0, every, 2·every and so on, and leaves the others empty.
 // The cost falls in proportion, except for decoding colour.
 func (m *Mapper) MapRows(f *source.Frame, g *pointcloud.Grid, every int) error {
 	d := m.cal.Depth
@@ -351,7 +352,7 @@ func (m *Mapper) MapRows(f *source.Frame, g *pointcloud.Grid, every int) error {
 	return nil
 }
 
-// cut copies every n-th row of depth to g, where n is every, and clips them.
+// cut clears g's depth, copies the rows to map (see MapRows) from clean, and clips them.
 func (m *Mapper) cut(clean []uint16, g *pointcloud.Grid, every int) {
 	m.every = every
 	if every > 1 {
@@ -407,7 +408,7 @@ func (m *Mapper) mapDepth(f *source.Frame, clean []uint16, g *pointcloud.Grid, e
 	return err
 }
 
-// aim prepares the occlusion test for mapping every n-th row, where n is every.
+// aim adapts the occlusion test to the distance between mapped rows (see MapRows).
 func (m *Mapper) aim(every int) {
 	if m.every == every {
 		return
@@ -423,7 +424,7 @@ func (m *Mapper) aim(every int) {
 	}
 }
 
-// rows calls do with the first pixel and the length of each run of mapped rows.
+// rows calls do for each run of mapped rows, with its first pixel and its number of pixels.
 func (m *Mapper) rows(do func(first, n int)) {
 	w, n := m.cal.Depth.Width, m.cal.Depth.Width*m.cal.Depth.Height
 	if m.every == 1 {

@@ -625,8 +625,8 @@ func TestNewRefuses(t *testing.T) {
 			Config{Geometry: ColorGeometry},
 			`geometry is "color", but the camera captures no colour; set "depth"`,
 		},
-		{"colour too large", large, Config{}, "colour camera of 4097×180 pixels, want 16 to 4096 each way"},
-		{"colour too small", tiny, Config{}, "colour camera of 320×1 pixels, want 16 to 4096 each way"},
+		{"colour too large", large, Config{}, "colour camera has 4097×180 pixels, want 16 to 4096 each way"},
+		{"colour too small", tiny, Config{}, "colour camera has 320×1 pixels, want 16 to 4096 each way"},
 		{"geometry", good, Config{Geometry: "mesh"}, `geometry is "mesh", want "depth" or "color"`},
 		{
 			"depth range", good,
@@ -640,7 +640,7 @@ func TestNewRefuses(t *testing.T) {
 		},
 		{"erode", good, Config{Erode: Erode{Radius: 9}}, "erode radius is 9 pixels, want 0 to 8"},
 		{"erode step", good, Config{Erode: Erode{Step: -1}}, "erode step is -1 mm"},
-		{"isolated", good, Config{Isolated: Isolated{Neighbors: 9}}, "needs 9 neighbours, its window holds 8"},
+		{"isolated", good, Config{Isolated: Isolated{Neighbors: 9}}, "needs 9 neighbours, but its window holds 8"},
 		{
 			"isolated radius", good,
 			Config{Isolated: Isolated{Radius: 4}},
@@ -657,8 +657,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestRows checks that a grid of every second or fourth row equals those rows of the full grid,
-// except at the edges of occluders.
+// TestRows checks that a grid with only every second or fourth row mapped equals the full grid in
+// these rows, except at the edges of occluders.
 func TestRows(t *testing.T) {
 	for _, geometry := range []Geometry{DepthGeometry, ColorGeometry} {
 		for _, format := range []camera.ColorFormat{camera.MJPG, camera.BGRA} {

@@ -16,8 +16,8 @@ static inline int32_t min32(int32_t a, int32_t b) { return a < b ? a : b; }
 static inline int32_t max32(int32_t a, int32_t b) { return a > b ? a : b; }
 static inline uint8_t clamp8(int32_t x) { return x < 0 ? 0 : x > 255 ? 255 : x; }
 
-// see projects the point at depth d on the ray (rx, ry, 1) and returns its distance, or 0 if it is
-// outside the lens.
+// see projects the point at depth d on the ray (rx, ry, 1) to pixel (u, v), at distance z along the
+// lens's axis. It returns 0 if the point is behind the lens or outside its valid radius.
 static inline int see(float rx, float ry, float d, const struct lens *l, float *u, float *v,
 		      float *z)
 {
@@ -384,7 +384,7 @@ static inline void quad(const struct vertex *p, uint32_t *zbuf, int32_t width, i
 	for (int32_t y = y0; y <= y1; y++) {
 		for (int32_t x = x0; x <= x1; x++) {
 			float u = x - p[0].u, v = y - p[0].v;
-			float side = u2 * v - v2 * u; // of the diagonal; positive towards corner 3
+			float side = u2 * v - v2 * u; // side of the diagonal; positive towards corner 3
 			int first = side <= 0;
 			float inv = first ? inv1 : inv3;
 			float other = (first ? -side : side) * inv; // weight of corner 1 or 3

@@ -91,7 +91,8 @@ void warp(const uint16_t *kept, const float *u, const float *v, const float *zc,
 // resolve converts warp's buffer of n pixels to depth.
 void resolve(const uint32_t *zbuf, int32_t n, uint16_t *depth);
 
-// clip_range and clip_box zero the pixels outside. x and y are the depth camera's rays.
+// clip_range and clip_box zero the pixels outside a depth range (limits included) or a box. x and y
+// are the depth camera's rays.
 void clip_range(uint16_t *depth, int32_t n, uint16_t min, uint16_t max);
 void clip_box(uint16_t *depth, int32_t n, const float *x, const float *y, const struct box *box);
 

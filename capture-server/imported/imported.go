@@ -54,8 +54,8 @@ const (
 	idleInterval = time.Second
 )
 
-// nominal stands in for the cameras' lens, from which viewers derive point sizes. It is that of an
-// Azure Kinect in NFOV unbinned mode.
+// nominal stands in for the unknown lens of the cameras, from which viewers derive point sizes. It is
+// an Azure Kinect's lens in NFOV unbinned mode.
 var nominal = camera.Intrinsics{Width: 640, Height: 576, Fx: 504, Fy: 504, Cx: 320, Cy: 288}
 
 // stream is one source and its track. Only its own goroutine writes frames.
@@ -104,7 +104,7 @@ func (m *Medium) Close() {
 	m.release()
 	for _, s := range m.streams {
 		if err := s.src.Close(); err != nil {
-			m.session.Log().Warn("closing source", "name", s.src.Name(), "err", err)
+			m.session.Log().Warn("could not close a source", "name", s.src.Name(), "err", err)
 		}
 	}
 }
@@ -186,7 +186,7 @@ func (s *stream) run(ctx context.Context) error {
 		case errors.Is(err, io.EOF):
 			return nil
 		case errors.As(err, &damage):
-			s.m.session.Log().Warn("skipping damaged data", "name", s.src.Name(), "err", err)
+			s.m.session.Log().Warn("skipped damaged data", "name", s.src.Name(), "err", err)
 			continue
 		case err != nil:
 			return err

@@ -39,7 +39,7 @@ const (
 	probation = 5 * time.Second // duration of a trial
 	firstWait = 2 * time.Second // first wait before a trial
 	lastWait  = time.Minute
-	mostRows  = 4 // maximum of every: 1, 2 or 4
+	mostRows  = 4 // maximum of every, which is 1, 2 or 4
 )
 
 // lostShare is the load reported for a dropped capture.

@@ -120,7 +120,7 @@ func (l *pipeline) run(ctx context.Context) error {
 		case errors.Is(err, io.EOF):
 			return nil
 		case errors.As(err, &damage):
-			l.m.session.Log().Warn("skipping damaged data", "camera", l.number, "err", err)
+			l.m.session.Log().Warn("skipped damaged data", "camera", l.number, "err", err)
 		default:
 			return err
 		}

@@ -71,7 +71,7 @@ var _ publish.Medium = (*Medium)(nil)
 
 // Publisher priorities of the tracks (lower first).
 const (
-	priorityDescription = 96 // of description 0
+	priorityDescription = 96 // priority of description 0
 	priorityStep        = 32 // added per description
 )
 
@@ -126,7 +126,7 @@ func (m *Medium) Close() {
 	m.release()
 	for _, l := range m.pipelines {
 		if err := l.src.Close(); err != nil {
-			m.session.Log().Warn("closing camera", "camera", l.number, "err", err)
+			m.session.Log().Warn("could not close a camera", "camera", l.number, "err", err)
 		}
 	}
 }

@@ -24,7 +24,7 @@ const (
 type pointsTrack struct {
 	*origin.Track
 	quality  string
-	lens     camera.Intrinsics // of the frames' pixels
+	lens     camera.Intrinsics // lens of the frames' pixels
 	layout   pointcloud.Layout
 	always   bool
 	delivery string

@@ -84,8 +84,8 @@ const (
 	leavePoll  = 100 * time.Millisecond
 )
 
-// followClock follows the relay's clock until ctx is done or the session ends. It closes known once
-// it has an estimate or finds that the relay has no clock track.
+// followClock follows the relay's clock until ctx is done, the session ends or the relay turns out
+// to have no clock track. It closes known at the first estimate, or on return if there was none.
 func (p *Publisher) followClock(ctx context.Context, s *moqt.Session, known chan<- struct{}) {
 	var once sync.Once
 	learned := func() { once.Do(func() { close(known) }) }

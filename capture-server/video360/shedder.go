@@ -16,16 +16,18 @@ type shedder struct {
 	wait   int // number of such GoPs required before a quality returns
 	late   bool
 	shed   bool          // frames of the GoP were dropped
-	lag    time.Duration // of the previous GoP
+	lag    time.Duration // lag of the previous GoP
 }
 
 const (
-	// lateQuality is the lag at the start of a GoP that removes a quality.
+	// lateQuality is the lag at the start of a GoP above which a quality is removed, unless the lag
+	// is falling or encoding takes at most half the time.
 	lateQuality = 150 * time.Millisecond
-	// lateFrame is the lag at which frames are dropped, until it falls below lateQuality.
+	// lateFrame is the lag above which frames are dropped if a single quality is left. With more
+	// qualities it is three times as long. Dropping ends when the lag falls below lateQuality.
 	lateFrame = 600 * time.Millisecond
-	// minWait and maxWait bound the number of GoPs until a quality returns. Each time it must be
-	// removed again doubles the wait.
+	// minWait and maxWait bound the number of GoPs until a quality returns. Each return doubles the
+	// wait.
 	minWait = 5
 	maxWait = 80
 	// fullLoad is the fraction of the time that encoding may take without falling behind.

@@ -51,9 +51,9 @@ type Medium struct {
 	ended               atomic.Bool
 	skip                atomic.Pointer[[]bool] // qualities left out
 
-	// Groups of sound follow those of the video.
+	// Used to align sound groups with video groups.
 	mu     sync.Mutex
-	starts []start // of the newest GoPs
+	starts []start // starts of the newest GoPs
 }
 
 // start is the start of a GoP.
@@ -416,7 +416,7 @@ func newMetrics() *metrics {
 		}, []string{"result"}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "holocast_tiles_quality_drops_total",
-			Help: "Times a quality was dropped because encoding all of them took too long.",
+			Help: "Times the number of qualities was reduced because encoding them all took too long.",
 		}),
 		qualities: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "holocast_tiles_qualities", Help: "Qualities being encoded; fewer than configured on a slow machine.",

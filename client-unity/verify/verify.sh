@@ -72,7 +72,11 @@ for step in "${steps[@]}"; do
 		verify package
 		"$here/package.sh" "$dotnet" "$tool" "$root"
 		;;
-	unit | layout | plugins) run "$step" "$root" ;;
+	plugins)
+		run plugins "$root"
+		python3 "$root/client-unity/native/simd.py" x86_64 "$root/client-unity/native/target/verify/libholocast.so"
+		;;
+	unit | layout) run "$step" "$root" ;;
 	*) verify "$step" ;;
 	esac
 done

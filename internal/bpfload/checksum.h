@@ -16,7 +16,7 @@ static __always_inline __sum16 checksum_after(__sum16 checksum, __u16 old, __u16
 	return ~sum;
 }
 
-/* Returns the number that a change of one 32-bit word adds to an unfolded sum. */
+/* Returns the amount to add to an unfolded sum after a change of one 32-bit word. */
 static __always_inline __wsum sum_of_change(__u32 old, __u32 new)
 {
 	__u64 sum = (__u64)(__u32)~old + new;

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Errors for errors.Is. Returned errors wrap one of them and name the failed operation.
+// Causes of failure, for errors.Is. Explain and Missing wrap one of them if it is the likely cause.
 var (
 	// ErrPrivilege means that the process lacks the privileges for eBPF.
 	ErrPrivilege = errors.New("needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")
@@ -42,8 +42,8 @@ func Missing(needs []Requirement) error {
 	return nil
 }
 
-// Explain wraps err with its likely cause: missing privileges, or the first of needs that the
-// kernel lacks. what names the failed operation.
+// Explain returns the likely cause of err: missing privileges, or the first of needs that the kernel
+// lacks. If it finds none, it wraps err. what names the failed operation.
 func Explain(what string, err error, needs []Requirement) error {
 	var refused *ebpf.VerifierError // the verifier returns EACCES, too
 	if errors.Is(err, unix.EPERM) || errors.Is(err, fs.ErrPermission) && !errors.As(err, &refused) {

@@ -29,8 +29,8 @@
 #define AF_INET 2
 
 /*
- * Hides the origin of a value from the compiler, which then keeps bounds checks that it considers
- * redundant but the verifier needs.
+ * Hides the origin of a value from the compiler, which would otherwise remove bounds checks that the
+ * verifier needs.
  */
 #define OPAQUE(value) asm volatile("" : "+r"(value))
 

@@ -56,7 +56,7 @@ static __always_inline int skip_tags(struct cursor *c, __be16 *type)
 	return tags;
 }
 
-/* Parses up to the fixed IP header and leaves the cursor after it. */
+/* Parses the headers up to and including the fixed IP header, and leaves the cursor after it. */
 static __always_inline enum parse_result parse_packet(struct cursor *c, struct packet *p)
 {
 	struct ethernet *ethernet = TAKE(c, struct ethernet);

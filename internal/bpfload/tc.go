@@ -15,7 +15,7 @@ type TC struct {
 	Interface int // interface index
 	Egress    bool
 	First     bool // attach before all other programs; TCX only
-	// Priority orders clsact filters; Name identifies our own.
+	// For clsact, Priority orders an interface's filters, and Name identifies ours.
 	Priority uint16
 	Name     string
 }

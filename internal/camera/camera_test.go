@@ -41,7 +41,7 @@ func TestParseReadsEveryField(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Use variables: constant products would not be rounded like products at run time.
+	// Use variables, because constant products are not rounded like products at run time.
 	depthFx, colorFx, colorFy := 0.4925, 0.478, 0.637
 	wantDepth := Intrinsics{
 		Width: 640, Height: 576,

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Document returns a factory document that Parse turns back into c for the same modes. It serves
-// recordings of cameras without a factory calibration. c's image sizes must match the modes. The
+// Document returns a factory document that Parse turns back into c for the same modes. It is meant
+// for recordings of cameras without a factory calibration. c's image sizes must match the modes. The
 // document puts the motion sensors at the depth camera.
 func (c Calibration) Document(depth DepthMode, color ColorMode) ([]byte, error) {
 	depthCrop, ok := depth.crop()
@@ -80,5 +80,5 @@ func (c Calibration) Document(depth DepthMode, color ColorMode) ([]byte, error) 
 	}})
 }
 
-// noMaxRadius stands for an unlimited radius; 0 in a document means unknown.
+// noMaxRadius stands for an unlimited radius in a document, where 0 means unknown.
 const noMaxRadius = 1000

@@ -119,8 +119,8 @@ func (in *Intrinsics) distort(x, y float64) distorted {
 //     y = y0 - ((x0*x0 + 3*(y0*y0))*p1 + 2*x0*y0*p2).
 //  2. At most 20 times: apply the model to (x, y); if it is beyond MaxRadius there is no
 //     ray. Let eu, ev be (u, v) minus the model's, e = eu*eu + ev*ev. If e is not below the
-//     smallest e so far, return to that one's (x, y) and stop. Stop if e < 1e-22 or if this
-//     is the twentieth time. Else with i = 1/(ux*vy - uy*vx):
+//     smallest e so far, go back to its (x, y) and stop. Stop if e < 1e-22 or if this is
+//     the twentieth time. Otherwise, with i = 1/(ux*vy - uy*vx):
 //     x = x + (i*vy*eu + (-i)*uy*ev), y = y + ((-i)*vx*eu + i*ux*ev).
 //  3. There is a ray if the smallest e is at most 1e-6.
 func (in *Intrinsics) Unproject(u, v float64) (x, y float64, ok bool) {

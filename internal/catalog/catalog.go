@@ -69,7 +69,7 @@ type Catalog struct {
 
 // Track describes one track (MSF §5.2). Zero values are omitted from the document.
 type Track struct {
-	Namespace      string   `json:"namespace,omitempty"` // tuple fields joined by "/"; "" = the catalog's
+	Namespace      string   `json:"namespace,omitempty"` // tuple fields joined by "/"; "" means the catalog's
 	Name           string   `json:"name"`
 	Packaging      string   `json:"packaging"`
 	EventType      string   `json:"eventType,omitempty"` // only with PackagingEventTimeline
@@ -114,8 +114,8 @@ type Buffers struct {
 	Max    float64 `json:"max,omitempty"`
 }
 
-// Template gives the media time of each location in a track if it is a linear function of the
-// location (MSF §7.4.1). In the document it is an array of six numbers. Times are in milliseconds.
+// Template describes a track whose media time is a linear function of the location (MSF §7.4.1). In
+// the document it is an array of six values. Times are in milliseconds.
 type Template struct {
 	Media         float64   // media time of Location
 	MediaStep     float64   // per Step
@@ -298,7 +298,7 @@ func (t *Track) validate(path string) error {
 		{"trackDuration", float64(t.TrackDuration)},
 	} {
 		if n.value < 0 || math.IsNaN(n.value) || math.IsInf(n.value, 0) {
-			return bad(n.field, "%v is not a size", n.value)
+			return bad(n.field, "%v is negative or not finite", n.value)
 		}
 	}
 	switch {

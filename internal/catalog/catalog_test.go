@@ -180,7 +180,7 @@ func TestBadCatalogs(t *testing.T) {
 		{
 			"negative size",
 			`{"version":"1","tracks":[{"name":"a","packaging":"loc","width":-1}]}`,
-			"$.tracks[0].width: -1 is not a size",
+			"$.tracks[0].width: -1 is negative or not finite",
 		},
 		{
 			"same name twice",

@@ -71,7 +71,6 @@ func PointsTrack(camera int, quality string) string {
 	return fmt.Sprintf("points/%d/%s", camera, quality)
 }
 
-// CameraInit is the data about a camera that a player needs before its first frame, sent inline as
 // CameraInit is the data about a camera that a player needs before its first frame. It is sent
 // inline as initialization data, as JSON in base64.
 type CameraInit struct {

@@ -232,7 +232,8 @@ type Rates struct {
 	Data RatesData `json:"data"`
 }
 
-// RatesData is indexed by tile, then by quality; nil marks a quality that was not encoded.
+// RatesData holds Bytes and MSE by tile, then by quality; nil marks a quality that was not encoded.
+// Missing, by tile, is the distortion of the upscaled [VideoTrack] shown in place of a missing tile.
 // Distortions are WS-MSE of luma (docs/spec/tiles.md).
 type RatesData struct {
 	Bytes   [][]*int64   `json:"bytes"`
@@ -245,12 +246,13 @@ func (r *Rates) Validate(s *Sphere) error {
 	bad := func(v float64) bool { return v < 0 || math.IsNaN(v) || math.IsInf(v, 0) }
 	d := &r.Data
 	if n := s.Tiles(); len(d.Bytes) != n || len(d.MSE) != n || len(d.Missing) != n {
-		return fmt.Errorf("catalog: rates list %d, %d and %d tiles, want %d", len(d.Bytes), len(d.MSE), len(d.Missing), n)
+		return fmt.Errorf("catalog: bytes, mse and missing of rates cover %d, %d and %d tiles, want %d",
+			len(d.Bytes), len(d.MSE), len(d.Missing), n)
 	}
 	for i := range d.Bytes {
 		if len(d.Bytes[i]) != s.Qualities || len(d.MSE[i]) != s.Qualities {
-			return fmt.Errorf("catalog: rates of tile %d list %d and %d qualities, want %d", i, len(d.Bytes[i]),
-				len(d.MSE[i]), s.Qualities)
+			return fmt.Errorf("catalog: bytes and mse of tile %d cover %d and %d qualities, want %d",
+				i, len(d.Bytes[i]), len(d.MSE[i]), s.Qualities)
 		}
 		for q := range d.Bytes[i] {
 			b, m := d.Bytes[i][q], d.MSE[i][q]

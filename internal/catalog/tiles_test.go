@@ -59,7 +59,7 @@ func TestSphereRoundTrip(t *testing.T) {
 	}
 }
 
-// Tiles have even edges and cover the picture without gaps or overlaps.
+// TestRectsCover checks that tiles have even edges and cover the picture without gaps or overlaps.
 func TestRectsCover(t *testing.T) {
 	for _, s := range []Sphere{
 		{Width: 1920, Height: 960, Columns: 8, Rows: 4},

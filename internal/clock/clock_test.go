@@ -128,13 +128,14 @@ func TestRelayClockIsSet(t *testing.T) {
 	}
 }
 
-// Setting the endpoint's wall clock must not matter, because the estimate uses its monotonic clock.
+// TestLocalClockIsSet checks that a step of the endpoint's wall clock does not matter, because the
+// estimate uses its monotonic clock.
 func TestLocalClockIsSet(t *testing.T) {
 	for _, step := range []time.Duration{time.Hour, -time.Hour} {
 		began := time.Now()
 		relay := began.Round(0).Add(time.Minute)
 		var est Estimator
-		at := func(i int) time.Time { // the endpoint's clock, set after one second
+		at := func(i int) time.Time { // the endpoint's clock, stepped after one second
 			local := began
 			if i > 10 {
 				local = clocktest.Step(began, step)
@@ -154,7 +155,7 @@ func TestLocalClockIsSet(t *testing.T) {
 	}
 }
 
-// A queue that lasts five seconds must not count as a clock step.
+// TestStandingQueue checks that a queue that lasts five seconds does not count as a clock step.
 func TestStandingQueue(t *testing.T) {
 	w := newWorld(0)
 	w.run(100)
@@ -166,7 +167,7 @@ func TestStandingQueue(t *testing.T) {
 	}
 }
 
-// Stamps delayed by an initial queue must not keep biasing the estimate.
+// TestQueueDrains checks that stamps delayed by an initial queue do not keep biasing the estimate.
 func TestQueueDrains(t *testing.T) {
 	w := newWorld(0)
 	w.queue = func(*rand.Rand) time.Duration { return 300 * time.Millisecond }
@@ -175,7 +176,7 @@ func TestQueueDrains(t *testing.T) {
 	checkWithin(t, w.run(stepStamps), time.Millisecond)
 }
 
-// A better minimum RTT corrects earlier stamps.
+// TestMinimumRTTImproves checks that a lower minimum RTT corrects the offsets of earlier stamps.
 func TestMinimumRTTImproves(t *testing.T) {
 	var e Estimator
 	local := time.Unix(1790000000, 0)
@@ -197,7 +198,7 @@ func TestNoStampYet(t *testing.T) {
 	}
 }
 
-// The relay's time advances with the monotonic readings of local times.
+// TestMonotonic checks that the relay's time advances with the monotonic readings of local times.
 func TestMonotonic(t *testing.T) {
 	var e Estimator
 	now := time.Now()

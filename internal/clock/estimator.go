@@ -10,7 +10,7 @@ const (
 	// window bounds the age of the stamps in use. It is long enough to include one that met an
 	// empty queue, and short enough to keep drift small.
 	window = 10 * time.Second
-	// maxDrift bounds the drift between two clocks: a poor quartz drifts by 50 ppm.
+	// maxDrift bounds the drift between two clocks. A poor quartz drifts by 50 ppm.
 	maxDrift = 50e-6
 	// stepMargin is the deviation beyond known queueing above which a stamp is suspected to follow
 	// a clock step.

@@ -30,7 +30,7 @@ func Load(args []string, into any) (file string, err error) {
 	fs.SetOutput(io.Discard)
 	fs.Usage = func() {}
 	path := fs.String(Flag, "", "")
-	fs.BoolP("help", "h", false, "") // otherwise pflag handles it here
+	fs.BoolP("help", "h", false, "") // otherwise pflag would handle it here
 	_ = fs.Parse(args)               // the program's own flag set reports errors
 	if *path == "" {
 		return "", nil
@@ -77,8 +77,8 @@ func Decode(file string, b []byte, into any) error {
 	return nil
 }
 
-// rejectedSetting finds the setting whose text its type rejected, because yaml's error does not
-// name it. It removes candidates with that value until the error disappears.
+// rejectedSetting finds the setting whose value cannot be converted to its type, because yaml's error
+// does not name it. It removes settings with that value, one after another, until the error changes.
 func rejectedSetting(b []byte, into any, refused error) (entry, bool) {
 	var root yaml.Node
 	if yaml.Unmarshal(b, &root) != nil {

@@ -26,7 +26,7 @@ func FollowClock(ctx context.Context, s *moqt.Session, e *clock.Estimator, heard
 		}
 		stamp, err := clock.ParseStamp(d.Payload)
 		if err != nil {
-			slog.Debug("clock stamp", "err", err)
+			slog.Debug("ignored an invalid clock stamp", "err", err)
 			continue
 		}
 		st := s.Stats()

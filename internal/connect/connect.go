@@ -159,7 +159,7 @@ func (t Target) token() (string, error) {
 // CongestionUsage is the help text of congestion-controller flags.
 const CongestionUsage = "congestion controller: bbr (the default), cubic, newreno, vegas or yeah"
 
-// URLError adds the expected form to an error of parsing a session URL.
+// URLError adds the expected form to an error from parsing a session URL.
 func URLError(text string, err error) error {
 	if e := (*url.Error)(nil); errors.As(err, &e) {
 		err = e.Err

@@ -27,16 +27,16 @@ const moveLimit = 15 * time.Second
 // in flight.
 const moveOverlap = time.Second
 
-// ErrMoved is the cause in a session's context when another session replaces it, because the relay
-// sent GOAWAY or is about to close.
+// ErrMoved is the cancellation cause of a session's context when another session replaces it, because
+// the relay sent GOAWAY or is about to close.
 var ErrMoved = errors.New("the relay asked to move the session")
 
 // Keep connects and calls use with the session. It reconnects when the session is lost, until ctx
 // is done, use returns nil or an error marked by Final, or the relay denies access. use must return
-// when the session ends, and soon after its context is done. Each failure reason is logged once at
-// warn level, until another occurs or a session lasts.
+// when the session ends, and soon after its context is done. A failure is logged at warn level, or at
+// debug level if the last one had the same reason and no session has lasted for lastRetry since.
 //
-// After a GOAWAY (§3.6), Keep closes the session and connects to the address that it names.
+// After a GOAWAY (§3.6), Keep closes the session and connects to the address in the GOAWAY.
 func (t Target) Keep(
 	ctx context.Context,
 	h moqt.Handler,

@@ -21,8 +21,8 @@ func ParsePath(text string) (p moqt.Path, err error) {
 		where = name
 	}
 	if name == "" || where == "" || len(name) > multipath.MaxName {
-		return p, fmt.Errorf("path %q: want NAME=ADDRESS or NAME=INTERFACE, with a name of at most %d bytes", text,
-			multipath.MaxName)
+		return p, fmt.Errorf("path %q: want [NAME=]ADDRESS or [NAME=]INTERFACE, with a name of at most %d bytes",
+			text, multipath.MaxName)
 	}
 	p.Name = name
 	if p.Local, err = netip.ParseAddr(where); err != nil {

@@ -33,7 +33,8 @@ func TrackName(ns moqt.Namespace, t catalog.Track) moqt.TrackName {
 	return moqt.TrackName{Namespace: ns, Name: t.Name}
 }
 
-// NoSessionError means that the session has no publisher at the relay.
+// NoSessionError means that the session has no publisher at the relay, or that the relay denies access
+// to it.
 type NoSessionError struct {
 	Namespace moqt.Namespace
 	Err       error

@@ -134,7 +134,7 @@ func (v *Video) open(ctx context.Context, to *catalog.Color) error {
 		return errors.New("it shows a mesh, as VR180 does; only entire spheres with equirectangular pictures are supported")
 	case meta.Projection != "" && meta.Projection != spherical.Equirectangular:
 		return fmt.Errorf("its projection is %.40s, but only equirectangular pictures are supported (FFmpeg's filter "+
-			"v360 converts)", meta.Projection)
+			"v360 can convert it)", meta.Projection)
 	}
 	if err := v.chooseLayout(v.opts.Stereo, meta); err != nil {
 		return err
@@ -459,7 +459,7 @@ func (r *Reader) Audio() (*Audio, error) {
 	return &Audio{format, o.Next}, nil
 }
 
-// AudioFormat returns the format of the decoded sound, or nil.
+// AudioFormat returns the format of the published sound, or nil if there is none.
 func (v *Video) AudioFormat() *loc.AudioFormat {
 	switch {
 	case !v.sound:

@@ -485,7 +485,7 @@ func TestFFmpegMissing(t *testing.T) {
 	}
 }
 
-// Without libopus, FFmpeg encodes AAC.
+// TestSound reads sound as Opus and, as from an FFmpeg without libopus, as AAC.
 func TestSound(t *testing.T) {
 	path := film(t, "a.mp4", "128x64", "-f", "lavfi", "-i", "sine=duration=1")
 	for _, aac := range []bool{false, true} {

@@ -27,9 +27,9 @@ func ambisonicsOf(a *ffmpeg.Audio, file spherical.Ambisonics) spherical.Ambisoni
 	return spherical.Ambisonics{}
 }
 
-// downmix returns the filters that turn ambisonics into stereo, each ending with a comma; "" for
-// other sound, which FFmpeg mixes itself. They decode to two cardioids, left and right of the
-// sphere's front. FFmpeg cannot mix ambisonics; it would treat four channels as loudspeakers.
+// downmix returns the FFmpeg filters that turn ambisonics into stereo, each ending with a comma. They
+// decode to two cardioids, left and right of the sphere's front. FFmpeg cannot mix ambisonics; it
+// would treat four channels as loudspeakers. It mixes other sound itself, and downmix returns "".
 func downmix(a spherical.Ambisonics) string {
 	if a.Channels == 0 {
 		return ""

@@ -114,7 +114,7 @@ type race[C any] struct {
 	untried  [2][]netip.Addr // addresses
 	next     family
 	running  int
-	pause    <-chan time.Time // ends when the next attempt may start; nil if it may start now
+	pause    <-chan time.Time // fires when the next attempt may start; nil if it may start now
 	failures Errors
 	unnamed  []error // of the name server
 }
@@ -204,7 +204,7 @@ func (r *race[C]) failure() error {
 	case 0:
 		for _, err := range r.unnamed {
 			if e := (*net.DNSError)(nil); !errors.As(err, &e) || !e.IsNotFound {
-				return err // says more than that a family has no addresses
+				return err // more specific than that a family has no addresses
 			}
 		}
 		if len(r.unnamed) > 0 {

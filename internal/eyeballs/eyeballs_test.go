@@ -16,7 +16,7 @@ import (
 // name is a name server's answer for a host.
 type name struct {
 	addresses []string      // nil = not found
-	after     time.Duration // the answer arrives; negative = never
+	after     time.Duration // delay of the answer; negative = never
 }
 
 // peer is an address that answers after the given time, or never if that is negative.

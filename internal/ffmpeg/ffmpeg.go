@@ -1,6 +1,6 @@
 // Package ffmpeg runs the FFmpeg programs (https://ffmpeg.org) to probe inputs and to decode
-// pictures and sound through pipes. Separate programs confine the damage of hostile input, unlike
-// the libraries (docs/adr/0004-ffmpeg.md).
+// pictures and sound through pipes. Separate processes, unlike the libraries, confine the damage that
+// hostile input can do (docs/adr/0004-ffmpeg.md).
 package ffmpeg
 
 import (

@@ -74,7 +74,8 @@ func ParseInput(s string) (Input, error) {
 	return Input{name: s, file: path, args: args}, nil
 }
 
-// image lists the extensions of image files, whose names FFmpeg takes for patterns of a sequence.
+// image lists the extensions of image files, whose names FFmpeg interprets as patterns for a sequence
+// of images.
 var image = map[string]bool{
 	".jpg": true, ".jpeg": true, ".png": true, ".tif": true, ".tiff": true, ".bmp": true, ".webp": true,
 	".exr": true, ".jp2": true, ".tga": true, ".dng": true,
@@ -112,7 +113,7 @@ type Audio struct {
 type Video struct {
 	Stream         int // index in the input
 	Codec          string
-	Width, Height  int     // pixels, as FFmpeg delivers them: a display matrix is applied
+	Width, Height  int     // pixels, with any display matrix applied
 	PixelAspect    float64 // pixel width divided by height
 	FPSNum, FPSDen int
 	Projection     string // equirectangular or cubemap; "" if unknown

@@ -35,7 +35,7 @@ func TestDeviceFull(t *testing.T) {
 	}
 }
 
-// TestDiskFull simulates a full disk by a file size limit. The limit applies to a process, so the
+// TestDiskFull simulates a full disk with a file size limit. The limit applies to a process, so the
 // test runs itself in a child process.
 func TestDiskFull(t *testing.T) {
 	const limited = "K4AMKV_FILE_SIZE"

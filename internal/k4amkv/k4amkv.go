@@ -21,7 +21,7 @@ type Config struct {
 	DepthMode   camera.DepthMode   // "" without depth and IR
 	ColorMode   camera.ColorMode   // ColorOff without colour
 	ColorFormat camera.ColorFormat // "" without colour
-	FPS         int                // 5, 15 or 30; captures may be less frequent
+	FPS         int                // 5, 15 or 30 when writing, 1 to 1000 when reading; captures may be less frequent
 
 	// Tracks other than COLOR.
 	Depth, IR, IMU bool

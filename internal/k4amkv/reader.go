@@ -133,7 +133,7 @@ func (r *Reader) moveTo(offset, skipBefore int64) {
 }
 
 // SeekTo continues with the first capture at or after t, measured from the recording's start. It
-// uses the recording's Cues or, in a truncated recording without Cues, scans the clusters.
+// uses the recording's Cues or, if they are missing or wrong, scans the clusters.
 func (r *Reader) SeekTo(t time.Duration) error {
 	if t <= 0 {
 		r.moveTo(r.header.firstCluster, math.MinInt64)
@@ -235,9 +235,9 @@ func (r *Reader) clusterEnd(c element) (int64, error) {
 }
 
 // Next reads the next capture into c, reusing its image buffers. Like libk4arecord it joins images
-// of all tracks within half a frame period of the earliest. It returns io.EOF at the end. For
-// damage it returns a *DamageError after all captures before the damage; the next call skips the
-// damaged part.
+// of all tracks within half a frame period of the earliest. It returns io.EOF at the end. If the
+// recording is damaged, it returns a *DamageError after the last capture before the damage; the next
+// call skips the damaged part.
 func (r *Reader) Next(c *Capture) error {
 	half := int64(r.Config.period() / 2)
 	var start int64

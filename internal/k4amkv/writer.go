@@ -39,7 +39,7 @@ type Writer struct {
 	path    string
 	file    *os.File
 	regular bool
-	err     error // sticky: the error that stopped the recording
+	err     error // error that stopped the recording; later calls return it
 
 	numbers [trackCount]uint64
 	sizes   [trackIMU]int

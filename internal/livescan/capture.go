@@ -314,7 +314,8 @@ func (m *Messages) frame(kind byte) (bool, error) {
 	return true, m.points(b)
 }
 
-// decompress allocates by the received size, not by the announced size.
+// decompress decompresses a frame. It allocates memory in proportion to the received size, not to the
+// announced size.
 func (m *Messages) decompress(b []byte) ([]byte, error) {
 	limit := min(maxFrame, max(smallSize, maxRatio*len(b)))
 	for size := max(cap(m.raw), min(limit, 4*len(b)+readStep)); ; size = min(limit, 2*size) {

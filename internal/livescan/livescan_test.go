@@ -116,7 +116,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// TestEvenFrame reads a frame of equal points, which compresses extremely well.
+// TestEvenFrame reads a frame of identical points, which compresses extremely well.
 func TestEvenFrame(t *testing.T) {
 	p := &pointcloud.Points{XYZ: make([]int16, 3*100_000), RGB: make([]byte, 3*100_000)}
 	list, _, err := messages(t, livescantest.AppendFrame(nil, p, true))

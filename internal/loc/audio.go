@@ -24,7 +24,7 @@ type Packet struct {
 	Samples int // at the format's rate
 }
 
-// maxPacket bounds a packet: an Opus packet of 120 ms has at most 7662 bytes, an ADTS frame 8191.
+// maxPacket bounds a packet in bytes. A 120 ms Opus packet has at most 7662, an ADTS frame 8191.
 const maxPacket = 1 << 14
 
 // OpusReader reads Opus from an Ogg stream (RFC 3533, RFC 7845).

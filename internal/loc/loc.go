@@ -131,7 +131,7 @@ func AppendAnnexB(dst, payload []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// AppendAnnexBConfig appends the parameter sets of avcC in the same format.
+// AppendAnnexBConfig appends the parameter sets of avcC in Annex B format.
 func AppendAnnexBConfig(dst, avcC []byte) ([]byte, error) {
 	sets, err := ParameterSets(avcC)
 	for _, s := range sets {

@@ -153,7 +153,7 @@ func (d *Decoder) DecodeRGB(dst, jpeg []byte) (rgb []byte, width, height int, er
 }
 
 // result returns the error of a decoding call. The calls limit the number of scans, because a
-// hostile progressive image would take minutes.
+// hostile progressive image could otherwise take minutes.
 func (d *Decoder) result(code C.int, jpeg []byte) error {
 	switch code {
 	case 0:

@@ -302,7 +302,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// kinectJPEG returns a real camera's image, or a picture of the same size if the data is missing.
+// kinectJPEG returns a real camera's image, or a drawn one of the same size if the data is missing.
 func kinectJPEG(b *testing.B) []byte {
 	data := os.Getenv("HOLOCAST_DATA")
 	if data == "" {

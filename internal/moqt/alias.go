@@ -8,8 +8,8 @@ const (
 	maxPreferredAliases = 1024 // per session
 )
 
-// takeAlias returns the alias of a new publication: preferred if it is free. An alias is never
-// reused for another track, because objects of the first may still be in flight.
+// takeAlias returns the alias for a new publication, which is preferred if that is free. An alias is
+// never reused for another track, because objects of the first may still be in flight.
 func (s *Session) takeAlias(track TrackName, preferred *uint64) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -67,7 +67,7 @@ type datagramGroup struct {
 	seq     uint64 // arrival order
 	index   int    // in the heap
 	began   time.Time
-	started bool // a datagram of it was sent
+	started bool // one of its datagrams was sent
 	list    []outgoingDatagram
 	bytes   int
 }
@@ -81,8 +81,8 @@ func newDatagramQueue() *datagramQueue {
 	return &datagramQueue{tracks: map[trackQueueKey]*trackQueue{}, ready: make(chan struct{}, 1)}
 }
 
-// push queues a datagram of a group. It returns how many datagrams were dropped to make room, and
-// whether this one was queued.
+// push queues a datagram of a group. It returns how many others were dropped, to make room or as
+// stale, and whether this one was queued.
 func (q *datagramQueue) push(
 	p *Publication,
 	group uint64,
@@ -136,9 +136,9 @@ func (q *datagramQueue) push(
 	return dropped, true
 }
 
-// late handles a datagram of a group that missed its deadline. If more is queued than a congested
-// path delivers in time, it drops the rest of the group, which is now incomplete. It returns the
-// number of dropped datagrams.
+// late marks the path as congested because a datagram of g missed its deadline. If more than
+// minDropBytes of the publication are queued at g's priority, it drops the rest of g, which is now
+// incomplete. It returns the number of datagrams dropped.
 func (q *datagramQueue) late(g *datagramGroup, now time.Time) (dropped int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

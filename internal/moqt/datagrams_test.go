@@ -163,8 +163,8 @@ func TestDatagramQueue(t *testing.T) {
 	}
 }
 
-// TestLateDatagram checks that a late datagram drops its group if more is queued than a congested
-// path delivers in time, and that the group cannot be fetched meanwhile.
+// TestLateDatagram checks that a late datagram drops its group if more than minDropBytes are queued,
+// and that the group cannot be fetched meanwhile.
 func TestLateDatagram(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -73,9 +73,9 @@ func (e *StreamError) Error() string {
 // Errors that callers branch on.
 var (
 	// ErrStreamsBlocked is returned while the peer allows no further stream.
-	ErrStreamsBlocked = errors.New("moqt: the peer's limit of open streams is reached")
+	ErrStreamsBlocked = errors.New("moqt: the peer's limit on open streams is reached")
 	// ErrRequestsBlocked is returned if the peer allows no further request in time.
-	ErrRequestsBlocked = errors.New("moqt: the peer's limit of open requests is reached")
+	ErrRequestsBlocked = errors.New("moqt: the peer's limit on open requests is reached")
 	// ErrNotForwarding is returned while the subscription's forward state is 0.
 	ErrNotForwarding = errors.New("moqt: the subscriber has paused the subscription")
 	// ErrDeliveryTimeout is returned for an object that missed its deadline (§8).
@@ -86,7 +86,7 @@ var (
 	ErrQueueFull = errors.New("moqt: queue is full")
 )
 
-// sessionError converts a transport's error at the end of a connection.
+// sessionError converts a transport error that ended a connection.
 func sessionError(err error) error {
 	var app *quic.ApplicationError
 	var wt *webtransport.SessionError
@@ -99,7 +99,7 @@ func sessionError(err error) error {
 	return err
 }
 
-// streamError converts a transport's error of a stream.
+// streamError converts a transport error on a stream.
 func streamError(err error) error {
 	var q *quic.StreamError
 	var wt *webtransport.StreamError

@@ -45,8 +45,8 @@ func sessionID(s *webtransport.Session) (uint64, bool) {
 // Alias returns the track alias in the publication's objects.
 func (p *Publication) Alias() uint64 { return p.alias }
 
-// Range returns the locations that pass the subscription's filter: from start to the end of group
-// last.
+// Range returns the range of locations that pass the subscription's filter, from start to the end of
+// group last.
 func (p *Publication) Range() (start Location, last uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

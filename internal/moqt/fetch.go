@@ -55,9 +55,9 @@ func (s *Session) Fetch(
 	return s.fetch(ctx, wire.Fetch{FetchType: wire.FetchStandalone, Track: track, Start: start, End: end}, o, 0)
 }
 
-// FetchJoining requests the objects that precede sub: from the given number of groups before the
-// largest location at which sub began, up to that location. Response and subscription then meet
-// without gap or overlap (§10.12.2).
+// FetchJoining requests the objects that precede sub. They start the given number of groups before
+// the largest location at which sub began, and end at that location. Response and subscription then
+// meet without gap or overlap (§10.12.2).
 func (s *Session) FetchJoining(
 	ctx context.Context,
 	sub *Subscription,
@@ -72,7 +72,7 @@ func (s *Session) FetchJoining(
 	)
 }
 
-// fetch allows extraWait in addition to the usual response timeout.
+// fetch allows extraWait, or o.FillTimeout if set, in addition to the usual response timeout.
 func (s *Session) fetch(
 	ctx context.Context,
 	m wire.Fetch,

@@ -21,8 +21,8 @@ type joiningFetch struct {
 	ended    bool
 }
 
-// join sends a joining FETCH for the SUBSCRIBE with this request ID. For up to the rendezvous
-// timeout, the SUBSCRIBE may wait for a publisher.
+// join sends a joining FETCH for the SUBSCRIBE with this request ID. It adds the rendezvous timeout
+// to its own, because the SUBSCRIBE may wait that long for a publisher.
 func (s *Session) join(request uint64, rendezvous time.Duration) *joiningFetch {
 	j := &joiningFetch{done: make(chan struct{}), cancelled: make(chan struct{})}
 	go func() {
@@ -91,8 +91,9 @@ func (j *joiningFetch) await(ctx context.Context) (*FetchReader, error) {
 // errJoinCancelled means that the subscription ended before its joining FETCH was read.
 var errJoinCancelled = errors.New("moqt: joining fetch cancelled: the subscription ended")
 
-// Joined returns the past objects of the subscription's first group, up to Largest,
-// which must not be nil. Call it at most once.
+// Joined returns the past objects of the subscription's first group, up to Largest, which must not
+// be nil. Without SubscribeOptions.Join, or if the peer refused that FETCH, it sends one now. Call it
+// at most once.
 func (sub *Subscription) Joined(ctx context.Context) (*FetchReader, error) {
 	if sub.join != nil {
 		f, err := sub.join.await(ctx)

@@ -12,8 +12,8 @@ import (
 	"holocast/internal/quiccc"
 )
 
-// TestStatelessReset sends a packet of an unknown connection, as a peer does whose session ended
-// unnoticed, to a server without a configured key.
+// TestStatelessReset checks that a server without a configured key answers packets of an unknown
+// connection. A peer may send them before it notices the end of its session.
 func TestStatelessReset(t *testing.T) {
 	cert, err := devcert.Generate(time.Now(), "127.0.0.1")
 	if err != nil {

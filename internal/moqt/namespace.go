@@ -16,7 +16,8 @@ type NamespaceRequest struct {
 	Namespace Namespace
 }
 
-// Accept accepts the namespace and returns when the publisher withdraws it or the session ends.
+// Accept calls accepted, if set, and accepts the namespace. It returns when the publisher withdraws
+// the namespace or the session ends.
 func (r *NamespaceRequest) Accept(accepted func()) error {
 	if err := r.startResponse(); err != nil {
 		return err
@@ -31,9 +32,9 @@ func (r *NamespaceRequest) Accept(accepted func()) error {
 	return r.untilWithdrawn(nil)
 }
 
-// untilWithdrawn answers updates of an accepted request until the peer withdraws it: by ending its
-// direction of the stream (draft-18 only) or by stopping ours. apply, if set, applies and answers
-// an update; its error ends the request (§10.9).
+// untilWithdrawn answers updates of an accepted request until the peer withdraws it by ending its
+// direction of the stream (draft-18 only) or stopping ours. apply, if set, applies and answers an
+// update; its error ends the request (§10.9).
 func (r *Request) untilWithdrawn(apply func(Parameters) error) error {
 	defer r.stream.end()
 	stop := context.AfterFunc(r.Context(), func() { r.stream.str.stop(wire.StreamCancelled) })
@@ -159,8 +160,8 @@ func (p *PublishedNamespace) Err() error {
 // Withdraw withdraws the namespace. Subscriptions continue.
 func (p *PublishedNamespace) Withdraw() { p.end(&StreamError{Code: wire.StreamCancelled}) }
 
-// DiscoveryRequest is an incoming SUBSCRIBE_NAMESPACE, or with Tracks a
-// SUBSCRIBE_TRACKS (§10.18, §10.19).
+// DiscoveryRequest is an incoming SUBSCRIBE_NAMESPACE, or SUBSCRIBE_TRACKS if Tracks is set (§10.18,
+// §10.19).
 type DiscoveryRequest struct {
 	*Request
 	Prefix Namespace // as first requested
@@ -218,8 +219,8 @@ func (r *DiscoveryRequest) move(to Namespace) error {
 	return nil
 }
 
-// Accept sends REQUEST_OK, calls begin, which may start to announce, and returns when the
-// subscriber withdraws.
+// Accept sends REQUEST_OK and calls begin, which may start announcing. It returns when the
+// subscriber withdraws the request.
 func (r *DiscoveryRequest) Accept(begin func(*Announcer)) error {
 	if err := r.startResponse(); err != nil {
 		return err
@@ -413,7 +414,7 @@ func (n *Namespaces) end() {
 	defer n.mu.Unlock()
 	n.over = true
 	for _, m := range n.moves {
-		m.done <- errors.New("moqt: the subscription of namespaces has ended")
+		m.done <- errors.New("moqt: the namespace subscription has ended")
 	}
 	n.moves = nil
 }

@@ -73,7 +73,7 @@ type Publication struct {
 	trackTimeouts, subscriberTimeouts timeouts // delivery timeouts set by the track and by the subscriber
 	streams                           uint64
 	open                              map[*SubgroupWriter]struct{}
-	ended                             error         // cause; set before ctx ends
+	ended                             error         // cause; set before ctx is cancelled
 	changed                           chan struct{} // closed and replaced at each update
 }
 
@@ -247,8 +247,8 @@ func (p *Publication) Ended(group uint64) bool {
 	return p.last != nil && group > *p.last
 }
 
-// DeliveryTimeouts returns the effective timeouts (§8): of an object, from its first byte, and of a
-// subgroup, from its end. 0 means none.
+// DeliveryTimeouts returns the effective timeouts (§8) of an object, counted from its first byte, and
+// of a subgroup, counted from its end. 0 means none.
 func (p *Publication) DeliveryTimeouts() (object, subgroup time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -381,8 +381,8 @@ func (p *Publication) Done(code wire.DoneCode, reason string) error {
 const datagramHeader = 32
 
 // SendDatagram queues an object as a datagram; TrackAlias is filled in. It never blocks. Datagrams
-// are sent by priority. Datagrams whose shorter delivery timeout expires, and whole groups on a
-// congested path, are dropped and counted.
+// are sent by priority. A datagram is dropped when the shorter of its delivery timeouts expires; a
+// congested path drops whole groups. Stats.DatagramsUnsent counts both.
 func (p *Publication) SendDatagram(d Datagram) error {
 	if p.ctx.Err() != nil {
 		return context.Cause(p.ctx)
@@ -414,8 +414,8 @@ func (p *Publication) SendDatagram(d Datagram) error {
 	return err
 }
 
-// OpenSubgroup opens a subgroup stream; TrackAlias is filled in. It does not wait at the peer's
-// stream limit but returns ErrStreamsBlocked.
+// OpenSubgroup opens a subgroup stream; TrackAlias is filled in. It does not block: at the peer's
+// stream limit it returns ErrStreamsBlocked.
 func (p *Publication) OpenSubgroup(h wire.SubgroupHeader) (*SubgroupWriter, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -221,8 +221,8 @@ func (r *Request) Session() *Session { return r.stream.s }
 // ends, even after the request was accepted.
 func (r *Request) Context() context.Context { return r.stream.str.Context() }
 
-// Renewed sets a check of the tokens in REQUEST_UPDATEs (§10.9). An error refuses the update as
-// RejectWith does, and ends the request. Call it before accepting the request.
+// Renewed sets the function that checks the tokens in REQUEST_UPDATEs (§10.9). An error refuses the
+// update as RejectWith does, and ends the request. Call Renewed before accepting the request.
 func (r *Request) Renewed(f func(tokens []wire.Token) error) { r.stream.checkTokens.Store(&f) }
 
 // Revoke ends an accepted request from our side, as if the peer had withdrawn it.

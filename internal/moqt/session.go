@@ -37,7 +37,7 @@ const (
 	maxText            = 256  // bytes of a close reason, which must fit a packet, or of a peer's text in the log
 )
 
-// waits are the timeouts for the peer or the user of a session.
+// waits holds a session's timeouts for its peer and its user.
 type waits struct {
 	setup   time.Duration // for the peer's SETUP
 	header  time.Duration // for a stream's header after the stream was opened
@@ -103,7 +103,7 @@ func (c Config) wait() waits {
 	return defaultWaits()
 }
 
-// Handler answers incoming requests. Requests of a nil function are rejected with NOT_SUPPORTED.
+// Handler answers incoming requests. A request whose function is nil is rejected with NOT_SUPPORTED.
 // Each call runs on its own goroutine and must accept or reject its request. If it returns without
 // doing so, the request is rejected.
 type Handler struct {
@@ -152,7 +152,7 @@ type Session struct {
 	wait    waits
 	count   counters
 
-	ctx       context.Context // ends with the session
+	ctx       context.Context // cancelled when the session ends
 	cancel    context.CancelCauseFunc
 	closeOnce sync.Once
 
@@ -202,7 +202,7 @@ type orphanDatagram struct {
 }
 
 // role is our part in a subscription to a track: publisher or subscriber. There is one of each per
-// track (§5.1).
+// track (§5.1), or from draft-19 on several publisher roles.
 type role struct {
 	track string
 	// yield cancels our unanswered SUBSCRIBE in favour of the peer's PUBLISH (§5.1). It is nil once
@@ -323,7 +323,7 @@ func (s *Session) WebTransport() bool { return s.conn.webTransport() }
 // RTT returns the smoothed round-trip time of the connection.
 func (s *Session) RTT() time.Duration { return s.conn.quic().ConnectionStats().SmoothedRTT }
 
-// Publishing returns the number of tracks that the peer is subscribed to.
+// Publishing returns the number of the peer's subscriptions to our tracks, including pending ones.
 func (s *Session) Publishing() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -404,7 +404,7 @@ func truncate(s string) string {
 
 // Goaway asks the peer to move to uri, or to reconnect if uri is empty. It closes the session after
 // timeout or when ctx is done, unless the peer closes it first. It returns when the session is
-// closed. Only a server may pass a URI.
+// closed, or with an error if GOAWAY cannot be sent. Only a server may pass a URI.
 func (s *Session) Goaway(ctx context.Context, uri string, timeout time.Duration) error {
 	s.mu.Lock()
 	next := s.requests.firstUnseen()

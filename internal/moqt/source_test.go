@@ -11,11 +11,11 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// bits is a source that returns its bytes one by one.
+// bits is a source that returns the pieces of list one by one.
 type bits struct {
 	mu   sync.Mutex
 	list [][]byte
-	err  error // returned after the bytes
+	err  error // returned after the pieces
 	by   time.Time
 }
 
@@ -108,7 +108,7 @@ func TestSend(t *testing.T) {
 	})
 }
 
-// TestSendFails checks that Send returns the reason for an incomplete source, and that the
+// TestSendFails checks that Send returns the error that ended its source early, and that the
 // subscriber can identify the subgroup.
 func TestSendFails(t *testing.T) {
 	gone := errors.New("no longer kept")

@@ -24,7 +24,7 @@ type SubgroupWriter struct {
 	left     uint64        // bytes left of the current object's payload
 	begun    bool          // an object was written
 	first    Properties    // of the first object
-	pull     sourceStream  // str as used by Send; nil if it takes no source
+	pull     sourceStream  // str if it can pull from a source, otherwise nil
 	more     chan struct{} // signalled by More if pull is nil
 
 	mu       sync.Mutex // the end of the publication may write the header too
@@ -34,7 +34,7 @@ type SubgroupWriter struct {
 	aborted  bool // the stream was reset
 }
 
-// smallObject is the largest payload that is copied, to be written together with its header.
+// smallObject is the payload size up to which an object is copied to be written in one call.
 const smallObject = 512
 
 // SetDeadline sets the time after which writes fail with ErrDeliveryTimeout and reset the stream.
@@ -152,8 +152,8 @@ func (w *SubgroupWriter) writeHeader() error {
 	return err
 }
 
-// Close ends the subgroup. If a subgroup delivery timeout applies, the stream is reset if the peer
-// has not acknowledged it by then (§8).
+// Close ends the subgroup. If a subgroup delivery timeout applies, the stream is reset unless the
+// peer acknowledges it within that time (§8).
 func (w *SubgroupWriter) Close() error {
 	if w.left > 0 {
 		w.Reset(wire.StreamInternalError)

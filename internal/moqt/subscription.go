@@ -60,9 +60,8 @@ func (o SubscribeOptions) parameters() Parameters {
 
 // Subscription is the receiving end of a subscription. Subgroups and datagrams are delivered as
 // they arrive, in any order. The user must accept both until they end, or cancel the subscription.
-// A subgroup that is not accepted within five seconds, or that has maxSubgroupQueue newer ones
-// behind it, is refused. An accepted subgroup occupies receive window until it is read or
-// cancelled.
+// A subgroup is refused if it is not accepted within five seconds or if maxSubgroupQueue newer
+// subgroups are queued. An accepted subgroup occupies receive window until it is read or cancelled.
 type Subscription struct {
 	s          *Session
 	r          *requestStream
@@ -559,7 +558,7 @@ func (sub *Subscription) Update(ctx context.Context, p Parameters) (Parameters, 
 	}
 }
 
-// maxUpdates returns the limit of unanswered REQUEST_UPDATEs per request.
+// maxUpdates returns the maximum number of unanswered REQUEST_UPDATEs per request.
 func (s *Session) maxUpdates() int {
 	if n := s.peer.MaxRequestUpdates; n > 0 && s.version >= wire.Draft19 {
 		return int(min(n, maxUpdates))
@@ -643,7 +642,7 @@ func (r *SubgroupReader) Read(p []byte) (int, error) {
 }
 
 // ReadPayload reads the payload of the current object into buf, which grows as needed. It returns
-// an error before reading a payload above limit.
+// ErrObjectTooLarge before reading a payload above limit.
 func (r *SubgroupReader) ReadPayload(buf []byte, limit int) ([]byte, error) {
 	if r.left > uint64(limit) {
 		return buf, ErrObjectTooLarge

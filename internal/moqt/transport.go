@@ -28,7 +28,7 @@ type conn interface {
 	notifier() notifier
 	close(code wire.SessionCode, reason string)
 	context() context.Context
-	ended() error     // the cause, once context has ended
+	ended() error     // the cause, once context is done
 	quic() *quic.Conn // the connection, or a bundle's first live path
 	admission() Admission
 	webTransport() bool
@@ -46,7 +46,7 @@ type sendStream interface {
 // uniStream carries a subgroup.
 type uniStream interface {
 	sendStream
-	// setReliable delivers the bytes written so far even after a reset, if the peer supports
+	// setReliable makes the bytes written so far arrive even after a reset, if the peer supports
 	// RESET_STREAM_AT.
 	setReliable()
 	// delivered reports whether the peer has acknowledged the whole stream.
@@ -238,8 +238,8 @@ func (w wtConn) closeError() error {
 	return err
 }
 
-// ended prefers the session's own error. If the connection failed, that error is only text, so it
-// returns the connection's error.
+// ended returns the session's error or, if the connection failed, the connection's error, because
+// the session's is then only text.
 func (w wtConn) ended() error {
 	err := w.closeError()
 	if e := (*webtransport.SessionError)(nil); errors.As(err, &e) {

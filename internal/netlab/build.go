@@ -78,7 +78,7 @@ func (l *Lab) addNodes() error {
 	return add(wireNode, middle)
 }
 
-// A cable joins two nodes: a link, or a path with the forwarder in its middle.
+// A cable joins two nodes. It is a link, or a path with the forwarder in its middle.
 type cable struct {
 	between [2]string
 	devices [2]string
@@ -225,8 +225,8 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// A hop is the next cable on the way from a node to the network of cable to. end is the end of the
-// cable at the next node.
+// A hop is a node's next step towards the network of one cable (to). The step crosses another cable;
+// end is that cable's far end.
 type hop struct {
 	to    cable
 	cable cable

@@ -111,8 +111,8 @@ func (l *Lab) runCommands(ctx context.Context) {
 	l.mu.Unlock()
 }
 
-// run runs one command of the topology after the commands in after have started. It closes begun
-// when the command has started or never will.
+// run waits until the channels in after are closed, then runs one command of the topology. It closes
+// begun when the command has started or never will.
 func (n *Node) run(ctx context.Context, c topology.Command, after []chan struct{}, begun chan<- struct{}) Result {
 	begin := sync.OnceFunc(func() { close(begun) })
 	defer begin()

@@ -163,7 +163,7 @@ func (l *Lab) startForwarder(options wire.Options) error {
 	}
 	l.emulation = f
 	if err := f.SchedulingError(); err != nil {
-		l.warn("forwarder has no real-time priority, packets may leave late: " + err.Error())
+		l.warn("forwarder has no real-time priority; packets may leave late: " + err.Error())
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func (l *Lab) divide() int {
 			}
 			end := namespace.End{Namespace: l.nodes[name].Namespace, Device: c.devices[k]}
 			if err := end.Steer(cpus[:last]); err != nil {
-				l.warn("receive steering unavailable, packets may leave late under load: " + err.Error())
+				l.warn("receive steering unavailable; packets may leave late under load: " + err.Error())
 				return cpus[last]
 			}
 		}

@@ -18,7 +18,8 @@ import (
 type Source func(ctx context.Context, start, end moqt.Location, order moqt.GroupOrder,
 	timeout time.Duration) (*Response, error)
 
-// Response is a Source's answer, read as by a [moqt.FetchReader].
+// Response is a Source's answer. Except for Objects, its fields are those of
+// a [moqt.FetchReader].
 type Response struct {
 	Objects    ResponseReader
 	End        moqt.Location // as in FETCH_OK
@@ -120,7 +121,7 @@ func lastOf(end moqt.Location) moqt.Location {
 // budget is the time an answer may still wait for its source.
 type budget struct {
 	left  time.Duration
-	total bool // left covers all waits together instead of each wait
+	total bool // left is shared by all waits instead of granted to each
 }
 
 func newBudget(milliseconds *uint64) budget {
@@ -154,7 +155,7 @@ func (b *budget) wait(cancel func(), f func() error) error {
 	return err
 }
 
-// plan divides a FETCH into pieces.
+// plan is a FETCH divided into pieces.
 type plan struct {
 	known       bool          // the track's largest location is known
 	start, last moqt.Location // inclusive

@@ -177,8 +177,8 @@ func (m *Memory) largest() (t *Track) {
 	return t
 }
 
-// free evicts about n bytes: at most half of the track unless all is set. It reports whether it
-// freed anything.
+// free evicts about n bytes, but at most half of the track, or the whole track if all is set. It
+// reports whether it freed anything.
 func (t *Track) free(n int64, all bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -132,12 +132,12 @@ type group struct {
 	gone         bool   // evicted
 	evictedBelow uint64 // objects below this ID may have been evicted
 	end          uint64 // one above the last object, from its end-of-group flag; 0 = unknown
-	missingFrom  uint64 // objects from this ID minus one on may be missing; 0 = none
+	missingFrom  uint64 // one above the first object ID that may be missing; 0 = none
 	requested    []Span // object ranges that upstream was asked to fill
 }
 
-// subgroupKey distinguishes streams of one subgroup: with and without its beginning, live and
-// fetched.
+// subgroupKey distinguishes streams of one subgroup by whether they start at its first object and
+// whether they were fetched.
 type subgroupKey struct {
 	id                uint64
 	first, backfilled bool
@@ -606,7 +606,7 @@ func (t *Track) store(dg moqt.Datagram, backfilled bool) bool {
 // Span is a range of object IDs, both ends included.
 type Span struct{ First, Last uint64 }
 
-// Missing lists the objects from first to last of a group that may exist but are not cached: gaps
+// Missing lists the objects from first to last of a group that may exist but have not arrived: gaps
 // between datagrams, which may be losses, and everything after the last datagram unless the group
 // has ended. It returns nil for a group without datagrams.
 func (t *Track) Missing(id, first, last uint64) (list []Span) {
@@ -661,7 +661,7 @@ func (t *Track) WriteObject(h wire.SubgroupHeader, o moqt.Object, payload []byte
 	return f.Close()
 }
 
-// End ends the track for current and future viewers. Deliveries in flight complete within MaxAge.
+// End ends the track for current and future viewers. Deliveries in flight have MaxAge to complete.
 func (t *Track) End(code wire.DoneCode, reason string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -680,9 +680,9 @@ const maxGroupGap = 1 << 32
 
 // Restart clears the cache when the publisher returned or was replaced and may restart its group
 // numbering. next is the start of the new numbering, or nil if it is unknown until the first
-// object. Subscriptions continue unless their filter excludes the new groups; those would wait for
-// groups that may never come, so they end. If the old numbers were more than maxGroupGap ahead, all
-// subscriptions end.
+// object. Subscriptions continue unless their filter excludes the new groups. Those subscriptions
+// end, because the groups they wait for may never come. If the old numbers were more than
+// maxGroupGap ahead, all subscriptions end.
 func (t *Track) Restart(next *moqt.Location) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

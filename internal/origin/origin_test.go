@@ -318,7 +318,7 @@ func TestDuplicates(t *testing.T) {
 	}
 }
 
-// TestMissing checks that Missing lists gaps of groups sent as datagrams, and nothing of other
+// TestMissing checks that Missing lists the gaps in groups sent as datagrams, and nothing for other
 // groups.
 func TestMissing(t *testing.T) {
 	tr := NewTrack(testName, nil, Limits{})
@@ -844,7 +844,7 @@ func TestForwardToggle(t *testing.T) {
 	}
 	forward(true)
 	write(2)
-	// A subgroup published just before the resumption may be considered just after it.
+	// A subgroup published just before the viewer resumes may be sent just after.
 	upTo := func(want uint64, not ...uint64) {
 		t.Helper()
 		for group := uint64(0); group != want; {

@@ -22,8 +22,8 @@ const maxWait = 100 * time.Millisecond
 // priority and group (moqt.Publication); Queue drops the ones not worth sending when the path is
 // congested or the peer stops reading.
 type Queue struct {
-	// OnDone, if set, is called once per delivery, sent or dropped, on the sending goroutine. Set
-	// it before Serve.
+	// OnDone, if set, is called on the sending goroutine once per delivery, sent or dropped, unless
+	// the delivery ends before it has an object to send. Set it before Serve.
 	OnDone func(Delivery)
 
 	maxOpen int
@@ -48,7 +48,7 @@ type Delivery struct {
 	Track           *Track
 	Group, Subgroup uint64
 	Arrived         time.Time // first byte of the first object due
-	Ended           time.Time // time when the transport took the last byte, or of the drop
+	Ended           time.Time // when the transport took the last byte or the delivery was dropped
 	Bytes           int64     // sent, object headers included
 	Dropped         string    // late, behind, blocked, reset or ended; "" if sent in full
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Sink receives a track's objects for one subscription. Publication sends them over the
-// subscription's session. A wrapper may take some of them another way, for example datagrams that
+// subscription's session. A wrapper may handle some of them differently, for example datagrams that
 // the kernel already forwarded.
 type Sink interface {
 	// Context returns a context that is cancelled when the subscription ends. Its cause is the
@@ -26,9 +26,9 @@ type Sink interface {
 	Forwarding() bool
 	// Priority returns the subscriber's priority; lower values go first.
 	Priority() uint8
-	// DeliveryTimeouts returns the timeout of an object, from its first byte, and of a subgroup,
-	// from its end; 0 means none. first holds the properties of the subgroup's first object, which
-	// may set their own timeouts from draft-19 on.
+	// DeliveryTimeouts returns the timeouts of an object, counted from its first byte, and of a
+	// subgroup, counted from its end; 0 means none. first holds the properties of the subgroup's
+	// first object, which may override the track's timeouts from draft-19 on.
 	DeliveryTimeouts(first moqt.Properties) (object, subgroup time.Duration)
 
 	// SendDatagram sends an object as a datagram, without blocking.

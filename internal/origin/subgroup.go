@@ -17,7 +17,7 @@ import (
 )
 
 // Chunk sizes of a subgroup's bytes. The first chunk is small, for small objects. From the second
-// on, sizes double, for few writes of large objects.
+// on, sizes double, so that large objects need few writes.
 const (
 	firstChunk  = 4 << 10
 	secondChunk = 32 << 10

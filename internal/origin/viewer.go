@@ -162,8 +162,9 @@ func (v *Viewer) Largest() (l moqt.Location, ok bool) {
 }
 
 // Serve sends the objects that arrive after Attach to the accepted subscription until the
-// subscription or the track ends. It returns the subscription's cause, or the *moqt.DoneError that
-// ended the track, after all its goroutines have ended. Call it at most once.
+// subscription or the track ends. It returns the cause of the subscription's end, or the
+// *moqt.DoneError with which it ended the subscription, after all its goroutines have ended. Call it
+// at most once.
 func (v *Viewer) Serve(sink Sink) error {
 	t, q := v.t, v.q
 	v.start(sink)

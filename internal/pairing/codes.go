@@ -32,7 +32,7 @@ type entry struct {
 	until  time.Time
 }
 
-// NewCodes returns no codes.
+// NewCodes returns an empty Codes.
 func NewCodes() *Codes { return &Codes{codes: map[string]entry{}} }
 
 // Create creates a code. The request's body is the encrypted address; the response is the code.

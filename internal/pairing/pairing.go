@@ -1,5 +1,5 @@
-// Package pairing hands a session's address, with token and certificate hash, to a headset by a link
-// short enough for a small QR code:
+// Package pairing passes a session's address, with token and certificate hash, to a headset through
+// a link short enough for a small QR code:
 //
 //	http://HOST:PORT/pair/CODE#KEY
 //

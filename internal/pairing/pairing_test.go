@@ -129,7 +129,7 @@ func TestCodesRefused(t *testing.T) {
 	})
 }
 
-// TestGuessing checks that an address that guesses is refused for the rest of the minute, that
+// TestGuessing checks that an address that guesses codes is refused for the rest of the minute, that
 // other addresses are served, and that memory is bounded.
 func TestGuessing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -25,7 +25,7 @@ const (
 	// quiet is the time without parts of a group after which its missing end is requested, or a
 	// quarter of the round-trip time if that is longer. If more than nearby parts are missing, the
 	// end has probably not been sent yet. It is then requested when another group begins, or after
-	// longer times that wait.
+	// that wait times longer.
 	quiet  = 8 * time.Millisecond
 	longer = 10
 	// Requests for parts closer than this are merged, because duplicates cost less than another
@@ -97,7 +97,7 @@ type Payload struct {
 	Group    uint64
 	Object   uint64 // ID of its first part
 	Priority uint8
-	Last     bool // no known payload of the group follows
+	Last     bool // the group is known to end with this payload
 	Bytes    []byte
 	Arrived  time.Time // arrival of the group's first part
 }
@@ -137,7 +137,7 @@ type frame struct {
 	end      uint64  // ID of the last object plus one; 0 = unknown
 	requests int
 	seen     bool // a part has arrived
-	fetched  bool // a fetched part filled a hole
+	fetched  bool // a fetched part was used
 	bytes    int
 }
 

@@ -9,8 +9,8 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// Limit of a Receiver's concurrent fetches, and their priority, which is above that of frames,
-// because the frame that waits for them is older than newly sent frames.
+// Limit of a Receiver's concurrent fetches, and their priority. It is above that of frames, because
+// the fetched parts complete older frames.
 const (
 	maxFetches    = 8
 	fetchPriority = uint8(64)
@@ -37,8 +37,8 @@ type Receiver struct {
 	stop    context.CancelFunc
 }
 
-// NewReceiver returns a Receiver for sub. It calls take for each complete payload, one at a time,
-// on its own goroutines.
+// NewReceiver returns a Receiver for sub. It calls take for each complete payload, one at a time, on
+// the goroutine that added the last part. take must not call the Receiver.
 func NewReceiver(ctx context.Context, sub *moqt.Subscription, l Limits, take func(Payload)) *Receiver {
 	r := &Receiver{sub: sub, take: take, a: NewAssembler(l)}
 	r.ctx, r.stop = context.WithCancel(ctx)
@@ -133,7 +133,8 @@ func (r *Receiver) ask() {
 	}
 }
 
-// fetch requests missing parts, which are useless after until. Parts that the peer lacks are lost.
+// fetch requests missing parts until the time at which their group is dropped. Parts that the peer
+// lacks are lost.
 func (r *Receiver) fetch(q Request, until time.Time) {
 	defer func() {
 		r.mu.Lock()

@@ -7,9 +7,9 @@ import (
 
 // EncoderOptions configures an Encoder. The zero value is best for every layout.
 type EncoderOptions struct {
-	// Level is zstd's compression level, 1 to 19. 0 uses only zstd's entropy coder for the planes
-	// of layouts A and B, which is smaller and faster than any level on sensor noise, and
-	// LiveScan3D's level 2 for layout C.
+	// Level is zstd's compression level, 1 to 19. 0 means LiveScan3D's level 2 for layout C, and
+	// only zstd's entropy coder for layouts A and B, which compresses sensor noise better and
+	// faster than any level.
 	Level int
 }
 

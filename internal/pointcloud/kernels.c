@@ -73,7 +73,7 @@ static struct hcpf_result fail_zstd(size_t code)
 	return (struct hcpf_result){.error = HCPF_BAD_ZSTD, .zstd = ZSTD_getErrorName(code)};
 }
 
-// Output planes with room for the worst case: kernels need no bounds checks. Nibble planes hold one
+// Output planes with room for the worst case, so kernels need no bounds checks. Nibble planes hold one
 // nibble per byte until pack.
 enum { MASK, COORD_X, COORD_Y, COORD_Z, GREEN, CHROMA, ESCAPES, PLANES };
 
@@ -469,7 +469,7 @@ static inline int run_end(const uint64_t *bits, int x, int width, uint64_t valid
 	return width;
 }
 
-// fill_row fills the row here: valid pixels from the grid, the others predicted.
+// fill_row fills the row at here with the grid's valid pixels, and with predictions for the others.
 static void fill_row(uint64_t *here, const uint64_t *above, const uint64_t *bits, const uint16_t *depth,
 	const uint8_t *color, int width, int step)
 {
@@ -500,7 +500,7 @@ static void predict_row(uint64_t *restrict zigzags, uint32_t *restrict nibbles, 
 		v8 w = load_two(here + x), n = load_two(above + x + 1), nw = load_two(above + x);
 		v8 r = load_two(here + x + 1) - (w + n - clamp_corner(w, n, nw));
 		v8 z = (r + r) ^ (v8)((s8)r >> 15);
-		z = (z & ~green) | (z >> 8 & green); // here r is a multiple of 256
+		z = (z & ~green) | (z >> 8 & green); // r of G is a multiple of 256
 		memcpy(zigzags + x, &z, sizeof z);
 #if defined(__SSE2__)
 		__m128i least = _mm_sub_epi16((__m128i)z, _mm_subs_epu16((__m128i)z, (__m128i)most));

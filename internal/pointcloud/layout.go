@@ -94,7 +94,7 @@ func (l Layout) String() string {
 // Otherwise frames hold points in camera space.
 func (l Layout) OnGrid() bool { return l.known() && layouts[l].onGrid }
 
-// BytesPerPoint estimates the maximum compressed size of a point in real scenes.
+// BytesPerPoint estimates the maximum compressed size of a point in real scenes, in bytes.
 func (l Layout) BytesPerPoint() float64 {
 	if !l.known() {
 		return 0

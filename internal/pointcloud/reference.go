@@ -7,9 +7,9 @@ import "encoding/binary"
 
 const (
 	escape    = 15     // nibble of a residual stored as an escape
-	maxCoord  = 0xffff // largest zigzag residuals: of depth and coordinates
+	maxCoord  = 0xffff // largest zigzag residual of a depth or coordinate
 	maxGreen  = 0xff   // of G
-	maxChroma = 1020   // of R−G and B−G, differences of differences of bytes
+	maxChroma = 1020   // of R−G and B−G, as residuals of differences of bytes
 )
 
 // planes holds a frame's planes during encoding or decoding. Nibble planes hold one nibble per byte
@@ -128,8 +128,8 @@ func predictValid(w, n, nw bool) bool {
 	return w
 }
 
-// rows iterates over a grid in raster order with the predictors' neighbours: above the first row
-// all are 0; left of the first column is the pixel above.
+// rows iterates over a grid in raster order with the predictors' neighbours. Neighbours above the
+// first row are 0; those left of the first column equal the pixel above.
 type rows struct {
 	above, here   []pixel
 	aboveV, hereV []bool

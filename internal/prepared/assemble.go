@@ -29,7 +29,7 @@ type output struct {
 	written int // number of fragments
 }
 
-// batch is the number of files written concurrently.
+// batch is the number of files written in one pass over the parts.
 const batch = 128
 
 // assemble writes the folder's files from the parts.
@@ -84,7 +84,7 @@ func (p *preparation) assemble(frames int64, sound []loc.Packet) error {
 	return writeFile(filepath.Join(p.dir, catalogFile), b)
 }
 
-// outputs creates the files of pictures, in the order of a part's tracks.
+// outputs returns the outputs of the video and the tiles, in the order of a part's tracks.
 func (p *preparation) outputs(headers []partHeader) []*output {
 	s := &p.id.Sphere
 	var frames uint64
@@ -132,7 +132,7 @@ func (p *preparation) outputs(headers []partHeader) []*output {
 	return list
 }
 
-// write writes the files from index from to before index to.
+// write writes the files with indices from up to, but excluding, to.
 func (p *preparation) write(outputs []*output, from, to int, headers []partHeader) (err error) {
 	defer func() {
 		closed := closeAll(outputs[from:to])

@@ -192,8 +192,8 @@ func (s *Sphere) pictures(
 	return s.objects(out, f, group, f.fragments[g].begin, samples), nil
 }
 
-// sound appends the packets that start within a GoP. Its fragments are numbered like GoPs, but
-// their boundaries may differ slightly.
+// sound appends the packets of the fragments that start within a GoP. Fragments correspond to GoPs,
+// but their boundaries may differ slightly.
 func (s *Sphere) sound(
 	out []recording.Object,
 	f *file,

@@ -31,11 +31,11 @@ type Options struct {
 	Preset        string // default: medium
 	Log           *slog.Logger
 	// Progress, if set, is called with the number of pictures done and the approximate total, which
-	// is 0 while unknown.
+	// is never less than done and equals it if the total is unknown.
 	Progress func(done, total int64)
 }
 
-// workFolder holds the encoded GoPs, one file each, until Prepare ends.
+// workFolder holds the encoded GoPs, two files each, until Prepare succeeds.
 const workFolder = ".prepare"
 
 // identity must match for an interrupted preparation to resume.

@@ -34,7 +34,7 @@ const (
 // fileOf returns the file name of a track.
 func fileOf(track string) string { return filepath.FromSlash(track) + ".mp4" }
 
-// IsFolder reports whether a path is a folder, as written by Prepare.
+// IsFolder reports whether path is a folder; it then holds prepared video, not a recording.
 func IsFolder(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()

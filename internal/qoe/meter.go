@@ -32,7 +32,7 @@ type Frame struct {
 }
 
 // Meter measures one session. The zero value is ready to use, by any number of goroutines. Its
-// memory is bounded: about 1.3 MB, and 200 bytes per camera.
+// memory is bounded by about 2 MB and 250 bytes per camera.
 type Meter struct {
 	mu         sync.Mutex
 	cameras    map[uint16]*cameraState

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// ReceiptSize is the length of a receipt in bytes. With its MOQT object datagram header a receipt
-// has 200 to 240 B, so the duplication pair's controller can distinguish it from a bare
-// acknowledgment by size.
+// ReceiptSize is the length of a receipt in bytes. With its MOQT object datagram header a receipt is
+// 200 to 240 bytes long, so the edge pair's controller can tell it from a bare acknowledgement by
+// size.
 const ReceiptSize = 200
 
 const receiptVersion = 1

@@ -9,8 +9,8 @@ import (
 )
 
 // FirstCatalog reads r, the recording at path, from its start, and returns the first complete
-// catalog that accept, if not nil, approves. If there is none, the error gives the reason: damage,
-// or a removed catalog or start.
+// catalog that accept, if not nil, approves. If there is none, the error gives the reason, such as
+// damage or a removed start.
 func FirstCatalog(path string, r interface{ Next() (Object, error) }, accept func(*Object) bool) (*Object, error) {
 	var damage error
 	objects := 0

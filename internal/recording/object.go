@@ -31,7 +31,7 @@ type End uint8
 
 // Ends of a subgroup's stream.
 const (
-	EndOpen  End = iota // more objects may follow, or it is unknown
+	EndOpen  End = iota // more objects may follow, or the end is unknown
 	EndFIN              // stream finished
 	EndReset            // stream reset: later objects of the subgroup are lost
 )

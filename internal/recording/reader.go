@@ -360,7 +360,7 @@ func (r *Reader) records(b []byte) ([]Object, error) {
 	return r.sorted(objects), nil
 }
 
-// record adds the object of a message to objects, or keeps a channel.
+// record adds the object of a message to objects, or stores a channel.
 func (r *Reader) record(objects []Object, op mcap.OpCode, record []byte) ([]Object, error) {
 	switch op {
 	case mcap.OpChannel:

@@ -13,10 +13,10 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// The objects of the catalog and pose tracks are valid until the next one. Tools that trim an MCAP
-// file drop earlier messages but keep metadata, so the writer stores each of these objects in a
-// metadata record too. From a trimmed recording, the reader returns the objects valid at its start
-// first, and the other tracks from their first complete group on.
+// Each object of the catalog and pose tracks is valid until the track's next one. Tools that trim an
+// MCAP file drop earlier messages but keep metadata, so the writer stores these objects in metadata
+// records too. For a trimmed recording, the reader first returns the objects valid at its start, then
+// the other tracks from their first complete group on.
 
 const (
 	stateName = "moqt.State" // of the metadata records
@@ -111,7 +111,8 @@ func (r *Reader) restore() {
 	r.states = nil
 }
 
-// complete reports whether o belongs to a group whose start is in a trimmed recording.
+// complete reports whether o is a state object or belongs to its track's first complete group or a
+// later one.
 func (r *Reader) complete(o *Object) bool {
 	if hasState(o.Track) {
 		return true

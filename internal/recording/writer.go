@@ -136,8 +136,8 @@ func (w *Writer) channel(info TrackInfo) (uint16, error) {
 	return id, nil
 }
 
-// Write records one object, copying it. After an error that ended the recording (a full disk) every
-// call returns that error.
+// Write records one object, copying it. After an error that ended the recording, such as a full
+// disk, every call returns that error.
 func (w *Writer) Write(o Object) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

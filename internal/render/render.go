@@ -18,8 +18,8 @@ import (
 // Options select the picture. The zero value is one view of 1280×720 pixels, from a sensor in front
 // of the cloud.
 type Options struct {
-	Width, Height int     // of the whole picture, pixels; 0 = 1280, 720
-	Views         int     // views around the cloud, drawn in one row; 0 means 1
+	Width, Height int     // of the whole picture, pixels; 0, 0 = 1280, 720
+	Views         int     // views around the cloud, drawn in a grid; 0 means 1
 	Azimuth       float64 // degrees that the first camera moves right around the cloud
 	Elevation     float64 // degrees the camera is raised
 	YUp           bool    // y points up, as in Unity; otherwise down, as in a camera
@@ -38,7 +38,7 @@ const (
 	strays      = 250  // one in this many points may lie outside the picture
 	shade       = 7    // strength of eye-dome lighting
 	maxStep     = 0.05 // log2 of the depth ratio at which shading saturates
-	closings    = 2    // rounds of closing gaps, by one sample from each side
+	closings    = 2    // rounds of closing gaps, each by one sample from every side
 	gapStep     = 1.02 // depth ratio to its neighbors that marks a sample as a gap
 	maxSide     = 16384
 )
@@ -165,7 +165,7 @@ func measure(clouds []pointcloud.Points, yUp bool) scene {
 	return s
 }
 
-// most returns the range of the values without outliers at either end. It sorts them.
+// most returns the range of values without the outliers at either end. It sorts values.
 func most(values []float64) (low, high float64) {
 	slices.Sort(values)
 	n := len(values)

@@ -24,7 +24,7 @@ type stamp struct {
 	time     uint64 // UNIX µs
 }
 
-// openGroups limits the groups open at a time.
+// openGroups is the number of recent groups whose stamps are kept.
 const openGroups = 16
 
 // renew stamps a frame's object in place and leaves other objects unchanged.

@@ -20,12 +20,12 @@ import (
 	"holocast/internal/recording"
 )
 
-// OnDemandField follows the session's fields in the namespace of the recording's own tracks
-// (docs/spec/replay.md). Viewers FETCH from them at their own pace, independently of the replay and
-// of each other.
+// OnDemandField is the namespace field, after those of the session, under which the recording's
+// tracks are offered on demand (docs/spec/replay.md). Viewers FETCH from them at their own pace,
+// independently of the replay and of each other.
 const OnDemandField = "recording"
 
-// cachedChunks is the number of cached chunks; viewers of the same second share them.
+// cachedChunks is the number of cached chunks. Viewers at the same position share them.
 const cachedChunks = 4
 
 // onDemand answers FETCHes from a recording, which it opens on the first request.
@@ -48,8 +48,8 @@ type chunk struct {
 	objects []recording.Object
 }
 
-// pastTrack is a complete track. Its groups are the recorded track's, with new IDs: the time in
-// milliseconds from the start of the recording to the group's first arrival, or the next free ID.
+// pastTrack is a recorded track offered on demand. Its groups have new IDs: the time in milliseconds
+// from the start of the recording to the group's first arrival, or the next free ID.
 type pastTrack struct {
 	*origin.Track // accepts subscriptions, without sending on them
 	recorded      wire.TrackName

@@ -163,8 +163,8 @@ func TestOnDemandRanges(t *testing.T) {
 	}
 }
 
-// A subscription, which a relay needs before it fetches, reports the end of the recording, and the
-// largest object can be joined.
+// A relay subscribes before it fetches. The subscription's largest object is the recording's last,
+// and a joining FETCH returns it.
 func TestOnDemandSubscription(t *testing.T) {
 	c := onDemandSession(t, Config{Loop: true})
 	sub, err := c.Subscribe(t.Context(), pastData, moqt.SubscribeOptions{})

@@ -204,7 +204,7 @@ func (r *Replayer) Progress() (objects uint64, at time.Duration, pass int) {
 	return r.objects.Load(), time.Duration(r.at.Load()), int(r.pass.Load())
 }
 
-// Unsent counts the subgroups and datagrams that were dropped because the relay, or the
+// Unsent returns the number of subgroups and datagrams that were dropped because the relay, or the
 // path to it, was too slow.
 func (r *Replayer) Unsent() (n uint64) {
 	for _, t := range r.tracks {
@@ -352,7 +352,8 @@ func (r *Replayer) list() []*track {
 // readAhead is the number of objects read in advance.
 const readAhead = 64
 
-// play publishes the recording once and returns its length. first is already published.
+// play publishes the recording once and returns its length. It skips first, which was already
+// published.
 func (r *Replayer) play(
 	ctx context.Context,
 	began time.Time,
@@ -437,8 +438,8 @@ func (r *Replayer) play(
 	return cmp.Or(length, last), ctx.Err()
 }
 
-// unendedFor is the time that a subgroup without a recorded end stays open after later groups have
-// arrived.
+// unendedFor is the time after its last object at which a subgroup without a recorded end is closed,
+// provided that a later group has arrived.
 const unendedFor = 2 * time.Second
 
 // resetAfter gives the peer time to receive the data before a reset.
@@ -524,8 +525,8 @@ func (r *Replayer) endSubgroups(which func(*track, subgroup, *feed) bool) {
 }
 
 // Serve offers the tracks over one connection until the connection or the replay ends or ctx is
-// done. over is closed at the end of the replay; Serve then returns nil once the relay has received
-// everything. Errors that reconnecting cannot fix are marked with connect.Final.
+// done. The caller closes over at the end of the replay; Serve then returns nil once everything has
+// been sent. Errors that reconnecting cannot fix are marked with connect.Final.
 func (r *Replayer) Serve(ctx context.Context, s *moqt.Session, over <-chan struct{}) error {
 	if r.cfg.Live {
 		go r.followClock(s)
@@ -549,7 +550,7 @@ func (r *Replayer) Serve(ctx context.Context, s *moqt.Session, over <-chan struc
 	return r.flush(ctx, s)
 }
 
-// flush waits a few seconds until all data has been sent to the relay.
+// flush waits until no viewers are left and no more data is sent to the relay, at most ten seconds.
 func (r *Replayer) flush(ctx context.Context, s *moqt.Session) error {
 	const step, calm = 50 * time.Millisecond, 6
 	sent, still := uint64(0), 0

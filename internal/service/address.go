@@ -23,8 +23,8 @@ func CheckAddress(setting, addr string) error {
 	return nil
 }
 
-// AddressError wraps an error of listening on addr. It names the setting, and says if addr is not
-// an address of this machine.
+// AddressError wraps an error from listening on addr. It names the setting, and says so if addr is
+// not an address of this machine.
 func AddressError(setting, addr string, err error) error {
 	var unknown *net.DNSError
 	if errors.As(err, &unknown) || errors.Is(err, syscall.EADDRNOTAVAIL) {

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Arguments implements Args for a command that lists its arguments in its usage line, optional ones
-// in brackets. Its errors name the missing or superfluous argument and show the usage.
+// Arguments implements cobra.Command's Args for a command whose usage line lists its arguments, the
+// optional ones in brackets. Its errors name the missing or superfluous argument and show the usage.
 func Arguments(c *cobra.Command, args []string) error {
 	names := strings.Fields(c.Use)[1:]
 	required := 0

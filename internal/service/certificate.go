@@ -28,8 +28,8 @@ type CertificateFiles struct {
 	Section          string   // configuration section, for errors
 }
 
-// Certificate is a server's current certificate: from files, which are reread when they change, or
-// a development certificate, which is renewed in time.
+// Certificate is a server's current certificate. It is read from files, again when they change, or
+// is a development certificate, which is renewed in time.
 type Certificate struct {
 	files CertificateFiles
 	log   *slog.Logger

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxConns returns the maximum number of a listener's HTTP connections: an eighth of the process's
-// descriptors, which keeps the others for sockets, files and child processes.
+// maxConns returns the maximum number of a listener's HTTP connections: 512 or an eighth of the
+// process's descriptors, whichever is less. The others remain for sockets, files and child processes.
 func maxConns() int {
 	const most = 512
 	var limit unix.Rlimit

@@ -58,7 +58,8 @@ func ListenHTTP(setting, addr string, log *slog.Logger) (*HTTP, error) {
 	return NewHTTP(ln, log), nil
 }
 
-// NewHTTP serves on ln and closes it in Close. It bounds the open connections; see [maxConns].
+// NewHTTP returns an HTTP that serves on ln after Start and closes it in Close; nil disables it. It
+// bounds the open connections; see [maxConns].
 func NewHTTP(ln net.Listener, log *slog.Logger) *HTTP {
 	mux := http.NewServeMux()
 	h := &HTTP{ln: ln, mux: mux, srv: NewServer(mux, log)}

@@ -11,7 +11,7 @@ import (
 
 // LimitMemory sets the garbage collector's limit from the memory limit of the process's cgroup, but
 // to no more than most bytes unless most is 0. GOMEMLIMIT overrides it. LimitMemory returns the
-// limit set.
+// limit in force, or 0 if it found none.
 func LimitMemory(most int64) int64 {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return debug.SetMemoryLimit(-1)
@@ -37,8 +37,8 @@ func collectorLimit(cgroup int64) int64 {
 // cgroups above it, of version 1 or 2. It returns 0 without a limit. See cgroups(7).
 func MemoryLimit() int64 { return memoryLimit(os.DirFS("/")) }
 
-// noLimit is below the limit that cgroups of version 1 report if none is set, a maximum rounded
-// down to pages.
+// noLimit is the value from which a limit counts as none. Cgroups of version 1 without a limit
+// report the largest integer, rounded down to pages.
 const noLimit = 1 << 60
 
 func memoryLimit(root fs.FS) (lowest int64) {

@@ -11,8 +11,8 @@ import (
 )
 
 // Ready reports readiness to the service manager and then, until ctx is done, that the program is
-// alive: it calls alive twice per watchdog period. A hanging program blocks in alive and misses its
-// watchdog. Without a service manager Ready does nothing. See sd_notify(3).
+// alive: it calls alive twice per watchdog period. A hanging program blocks in alive, so its
+// watchdog expires. Without a service manager Ready does nothing. See sd_notify(3).
 func Ready(ctx context.Context, alive func()) {
 	if os.Getenv("NOTIFY_SOCKET") == "" {
 		return

@@ -6,7 +6,7 @@ import "encoding/binary"
 // SN3D normalization (AmbiX). The zero value means no ambisonics.
 type Ambisonics struct {
 	Channels int  // of the track; 0 = no ambisonics
-	W, Y     int  // channels of the omnidirectional component and of left minus right
+	W, Y     int  // channels of the omnidirectional and the left–right component
 	Stereo   bool // Left and Right are channels that do not turn with the head
 	Left     int
 	Right    int

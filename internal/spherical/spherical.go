@@ -302,7 +302,7 @@ func (p *parser) sampleEntries(stsd box, depth int, m *Metadata) error {
 			return nil
 		})
 		if m.Projection == "" && m.Stereo == "" {
-			return nil // no metadata: not a picture, or padding
+			return nil // not a picture, or only padding
 		}
 		return err
 	})

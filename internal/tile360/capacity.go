@@ -6,8 +6,8 @@ import "slices"
 // not safe for concurrent use.
 //
 // The prediction is the harmonic mean of the last samples times a ratio. Its distribution is that
-// of past ratios between a sample and the mean predicted for it. Until there are enough ratios, it
-// uses those measured in 5G networks on foot and in a car.
+// of past ratios between a sample and the mean predicted for it. It starts with ratios measured in
+// 5G networks on foot and in a car, which later ratios replace.
 type Capacity struct {
 	recent []float64 // bytes per second, at most meanOf
 	ratios []float64 // sample / previous mean, newest last; at most ratiosKept
@@ -112,7 +112,7 @@ type Train struct {
 	from, to    float64 // totals at first and last
 }
 
-// Minimum size and duration of a train for a measurement.
+// Minimum size of a train for a measurement, and the duration that shorter trains count as.
 const (
 	leastTrain     = 3000  // bytes
 	leastTrainTime = 0.005 // s
@@ -132,7 +132,7 @@ func (t *Train) Add(at float64, bytes int, group uint64, begins bool) {
 }
 
 // Rate returns the rate at which a GoP's first frames arrived, in bytes per second, or 0 if there
-// were too few bytes.
+// were too few bytes or the GoP is not the newest.
 func (t *Train) Rate(group uint64) float64 {
 	if !t.begun || group != t.group || t.to-t.from < leastTrain {
 		return 0

@@ -19,8 +19,8 @@ func (c *Crowd) Check() error {
 	return nil
 }
 
-// crowdFocus is the concentration of a viewer's weight by the angle between that viewer's gaze and
-// ours: exp(crowdFocus·(cos angle − 1)).
+// crowdFocus sets how fast a viewer's weight, exp(crowdFocus·(cos a − 1)), falls with the angle a
+// between that viewer's gaze and ours.
 const crowdFocus = 4
 
 // at returns a viewer's gaze at a time, or false if it is unknown.
@@ -33,8 +33,8 @@ func (c *Crowd) at(viewer int, t float64) (Vec, bool) {
 	return v[i], true
 }
 
-// weight returns the weight of a viewer for predicting another's gaze: high if their gazes were
-// close at now.
+// weight returns the weight of a viewer for predicting the gaze of another, whose sample is now. It
+// is high if the viewer's gaze at that time was close to now's.
 func (c *Crowd) weight(viewer int, now Sample) float64 {
 	then, ok := c.at(viewer, now.T)
 	if !ok {

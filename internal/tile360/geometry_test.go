@@ -69,7 +69,7 @@ func TestGrid(t *testing.T) {
 	}{
 		{Grid{0, 4, 1920, 960}, "empty"},
 		{Grid{-1, -1, 1920, 960}, "empty"},
-		{Grid{1 << 40, 1 << 40, 1920, 960}, "more than"},
+		{Grid{1 << 40, 1 << 40, 1920, 960}, "exceeds the limit"},
 		{Grid{8, 4, 15, 960}, "cannot be cut"},
 		{Grid{8, 4, 1 << 20, 960}, "cannot be cut"},
 	} {
@@ -297,7 +297,7 @@ func TestTrain(t *testing.T) {
 	}
 }
 
-// TestPlannerDoesNotAllocate checks that a planner does not allocate memory in each plan.
+// TestPlannerDoesNotAllocate checks that repeated plans allocate no memory.
 func TestPlannerDoesNotAllocate(t *testing.T) {
 	p := &Planner{
 		View:      NewView(Grid{8, 4, 1920, 960}, Degrees(90, 90), 8),

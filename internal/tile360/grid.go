@@ -33,7 +33,7 @@ func ParseLayout(s string) (Layout, error) {
 			return Layout(i), nil
 		}
 	}
-	return 0, fmt.Errorf("stereo layout %q is unknown; mono, top-bottom and side-by-side are known", s)
+	return 0, fmt.Errorf("unknown stereo layout %q: want mono, top-bottom or side-by-side", s)
 }
 
 // Eyes returns the number of eyes in a picture.
@@ -103,7 +103,7 @@ func (g Grid) At(x, y float64) int {
 	return place(y, g.Rows, g.Height)*g.Columns + place(x, g.Columns, g.Width)
 }
 
-// place returns which of n parts of size pixels contains a point at a fraction of the size.
+// place returns which of the n parts of size pixels contains the point at the given fraction of size.
 func place(at float64, n, size int) int {
 	i := max(0, min(n-1, int(at*float64(n))))
 	switch px := at * float64(size); {

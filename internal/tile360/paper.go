@@ -65,8 +65,7 @@ func (s *Solver) Fixed(p *Problem, plan *Plan) {
 // smallest.
 func (s *Solver) Whole(p *Problem, plan *Plan) { s.uniform(p, plan, func(int) bool { return true }) }
 
-// Viewport sends only tiles with Seen above 0, in the grid's order, at the best single quality that
-// fits.
+// Viewport is Whole for the tiles with Seen above 0.
 func (s *Solver) Viewport(p *Problem, plan *Plan) {
 	s.uniform(p, plan, func(t int) bool { return p.Seen[t] > 0 })
 }

@@ -46,7 +46,7 @@ type Planner struct {
 // gazeMoments is the number of gaze predictions per GoP.
 const gazeMoments = 3
 
-// leastRest is the share of a GoP that must remain to request its tiles.
+// leastRest is the minimum share of a GoP that must remain for its tiles to be requested.
 const leastRest = 0.25
 
 // BudgetPercentile is the percentile of predicted capacity that OWS uses as budget. Additional
@@ -57,15 +57,15 @@ const (
 )
 
 // Plan returns the tiles to request, in send order. gops are the GoPs that have not ended, starting
-// with the current one. For that one it requests tiles into which the viewer turned unexpectedly,
-// if they are worth it for the rest of the GoP. Samples of the gaze must be on the medium's
+// with the current one. For the current GoP it requests tiles that came into view unexpectedly, if
+// they are worth their bytes for the rest of the GoP. Samples of the gaze must be on the medium's
 // timeline.
 //
-// seconds is the time until the last GoP is due; pending are bytes requested earlier and not
-// received yet. The result is valid until the next call.
+// seconds is the time until the last GoP is due; pending is the number of bytes requested earlier
+// and not yet received. The result is valid until the next call.
 //
 // Tiles that OWS chooses within the budget come first. Tiles it left out follow, chosen in the same
-// way for the capacity beyond the budget that is more likely than not. If that capacity does not
+// way within the further capacity predicted at SparePercentile. If that capacity does not
 // materialize, only these tiles are late.
 func (p *Planner) Plan(gops []GoP, seconds, pending float64) []Request {
 	tiles := p.View.Grid.Tiles()

@@ -8,8 +8,8 @@
 // A picture is the equirectangular frame of one eye; a source may pack two of them into one
 // (Layout). A Grid divides the picture into tiles, numbered row by row from the top left; a tile
 // contains both eyes. Each is encoded at several qualities, 0 being the worst. Decisions are per
-// GoP: closed, and aligned across tiles. A gaze is the direction of the viewport's centre; the
-// horizon is level.
+// GoP; GoPs are closed and aligned across tiles. A gaze is the direction of the viewport's centre;
+// the horizon is level.
 //
 // Directions are unit vectors with x to the right, y up and z into the picture's centre. Yaw is
 // positive to the right, pitch upwards; both in radians.

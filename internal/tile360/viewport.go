@@ -96,10 +96,10 @@ type Look struct {
 	P    float64
 }
 
-// Expect computes the expected visibility for several possible gazes, whose probabilities sum to 1.
-// It sets share, one per tile, to the expected share of the viewport, that is the probability that
-// a point of the viewport lies in the tile; they sum to 1. It sets seen to the probability that any
-// of the tile is visible. Either may be nil.
+// Expect computes the expected visibility for several possible gazes. It sets share, one per tile, to
+// the expected share of the viewport, that is the probability that a point of the viewport lies in
+// the tile. The shares sum to the total probability of looks, usually 1. It sets seen to the
+// probability that any of the tile is visible. Either may be nil.
 func (v *View) Expect(looks []Look, share, seen []float64) {
 	clear(share)
 	clear(seen)

@@ -57,7 +57,7 @@ func DefaultBitrate(s *catalog.Sphere, fps float64) int64 {
 	return int64(bitsPerPixel * fps * float64(s.Width*s.Height*s.Eyes()))
 }
 
-// GOP returns the number of frames per second.
+// GOP returns the default number of frames in a GoP, which is the rounded frame rate.
 func GOP(fpsNum, fpsDen int) int { return max(1, (2*fpsNum+fpsDen)/(2*fpsDen)) }
 
 // videoQP is the quantiser of the low-resolution sphere.
@@ -422,7 +422,7 @@ func (e *Encoder) measureMissing(t *tile, f *Frame) {
 	t.sampled++
 }
 
-// Rates returns the sums over the frames since the current GoP began.
+// Rates returns the bytes and the mean distortion of the current GoP so far.
 func (e *Encoder) Rates() catalog.RatesData {
 	n := len(e.tiles)
 	d := catalog.RatesData{Bytes: make([][]*int64, n), MSE: make([][]*float64, n), Missing: make([]float64, n)}

@@ -1,7 +1,7 @@
 #include "kernels.h"
 
-// First sum the rows of a destination row per column, which compilers vectorise, then sum the
-// columns.
+// For each destination row, first sum its source rows per column, which compilers vectorise, then
+// sum the columns.
 void tiles_shrink(uint8_t *dst, int dst_stride, int dst_width, int dst_height,
 		  const uint8_t *src, int src_stride, int src_width, int src_height, uint16_t *columns)
 {

@@ -2,7 +2,7 @@ package trace
 
 import "holocast/internal/config"
 
-// Settings describes a Config at the key trace.
+// Settings describes the section trace of a configuration, a Config.
 func Settings() config.Table {
 	return config.Table{
 		{Key: "trace", Help: "Tracing of single frames."},

@@ -48,7 +48,7 @@ type Config struct {
 	// Endpoint is the URL of an OTLP collector over HTTP. "" means OTEL_EXPORTER_OTLP_ENDPOINT.
 	// Without either, tracing is off.
 	Endpoint string `yaml:"endpoint"`
-	// Every selects one frame in this many.
+	// Every is the interval between traced frames, in frames.
 	Every uint64 `yaml:"every"`
 }
 
@@ -165,7 +165,7 @@ type Span struct {
 	Attributes []attribute.KeyValue
 }
 
-// Frame reports the root span of a traced frame: from its capture until it was published.
+// Frame reports the root span of a traced frame, from capture to publication.
 func (t *Tracer) Frame(track moqt.TrackName, group uint64, s Span) {
 	trace, root := IDs(track, group)
 	t.emit(context.WithValue(context.Background(), idsKey{}, rootIDs{trace, root}), track, group, s)

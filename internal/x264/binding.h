@@ -36,7 +36,7 @@ static int encoder_open(struct encoder *e, const char *preset, int width, int he
 	p.vui.i_transfer = transfer;
 	p.vui.i_colmatrix = matrix;
 	p.vui.b_fullrange = full_range;
-	// One thread: the caller runs many encoders concurrently.
+	// One thread suffices, as the caller runs many encoders concurrently.
 	p.i_threads = 1;
 	p.i_lookahead_threads = 1;
 	p.b_sliced_threads = 0;

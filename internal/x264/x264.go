@@ -47,7 +47,7 @@ type Color struct {
 // codes are the code points of ITU-T H.273.
 var codes = map[string]C.int{"": 2, "bt709": 1, "bt470bg": 5, "smpte170m": 6, "iec61966-2-1": 13}
 
-// Picture is a picture in 4:2:0: chroma planes have half the width and height, rounded up.
+// Picture is a picture in 4:2:0: chroma planes have half the width and height.
 type Picture struct {
 	Y, Cb, Cr        []byte
 	YStride, CStride int // bytes per row

@@ -39,7 +39,7 @@ const (
 	idleTimeout = 15 * time.Second // three of the controller's keep-alive intervals
 )
 
-// Client calls a controller. It contacts only the URL's host: it follows no redirects and ignores
+// Client calls a controller. It contacts only the URL's host: it neither follows redirects nor uses
 // proxies named in the environment, whose operators would see the token. It is safe for concurrent
 // use.
 type Client struct {
@@ -186,10 +186,10 @@ func (c *Client) UnsetFlow(ctx context.Context, destination netip.Addr) error {
 	return c.call(ctx, http.MethodDelete, "/v1/flows/"+url.PathEscape(destination.String()), nil, nil)
 }
 
-// Watch calls do for each update of the edge's flows. It returns ctx's error when ctx is done, or the
-// error that do returns. If the stream breaks, Watch calls lost, if not nil, with the reason and
-// reopens the stream after a back-off; it then begins with a snapshot. After ErrUnknownEdge call
-// Hello, then Watch again.
+// Watch calls do for each update of the edge's flows. It returns ctx.Err() when ctx is done, the error
+// that do returns, or ErrUnknownEdge, after which call Hello and then Watch again. If the stream breaks
+// otherwise, Watch calls lost, if not nil, with the reason and reopens the stream after a back-off; it
+// then begins with a snapshot.
 func (c *Client) Watch(ctx context.Context, edge string, do func(Update) error, lost func(error)) error {
 	var b Backoff
 	for {

@@ -58,7 +58,7 @@ type Path struct {
 	// among the newest 128.
 	Loss float64 `json:"loss,omitempty"`
 	Lost int     `json:"lost,omitempty"`
-	// Silent means that three probes in a row have had no answer although it was due.
+	// Silent means that the last three probes were not answered although their answers were due.
 	Silent bool `json:"silent,omitempty"`
 	// Sent and SentBytes count packets and bytes sent on the path since the edge attached. Of the
 	// packets received, First counts first replicas and Late later ones. Both include Rogue
@@ -145,10 +145,10 @@ type Elimination struct {
 	// Removed lists the paths to trim, Remaining the paths to keep.
 	Removed   pathset.Set `json:"removed"`
 	Remaining pathset.Set `json:"remaining"`
-	// Lossy is the subset of Removed that did not deliver the flow. These paths are bottlenecks or
-	// broken.
+	// Lossy is the subset of Removed that lost many of the flow's replicas. These paths are
+	// bottlenecks or broken.
 	Lossy pathset.Set `json:"lossy,omitempty"`
-	// Single means that one path alone delivered a whole window in time.
+	// Single means that only one path remains.
 	Single bool `json:"single,omitempty"`
 	// Rewards are the paths' N_i at that moment, for the log.
 	Rewards []Reward `json:"rewards,omitempty"`
@@ -311,7 +311,7 @@ type Trigger struct {
 	Sensitivity float64 `json:"sensitivity"` // lateness: the frame interval divided by the tolerated lateness
 	Interval    float64 `json:"interval_ms"` // paper: longer intervals are late
 	Count       int     `json:"count"`       // paper: consecutive late intervals
-	Silence     float64 `json:"silence_ms"`  // time without any packet that also starts duplication
+	Silence     float64 `json:"silence_ms"`  // duplication also starts after this time without packets
 }
 
 // String describes the rule and its setting.

@@ -35,8 +35,8 @@ const (
 	duplicatePriority = 0x4843
 )
 
-// at returns a target's attachment point. The monitor is attached first, since it would otherwise not
-// see the packets that duplicate redirects.
+// at returns a target's attachment point. The monitor runs first, since it would otherwise not see the
+// packets that the duplicating program redirects.
 func at(dir string, t target) bpfload.TC {
 	tc := bpfload.TC{
 		Interface: t.Interface,

@@ -165,7 +165,7 @@ func BenchmarkSignal(b *testing.B) {
 	bench := newSignalBench(b, SenderOptions{})
 	payload := message(b, testKey, signal.Message{Destination: viewer4, Paths: 7, Nonce: 200})
 	frame := bench.signalFrame(payload).frame()
-	b.Run("verified", func(b *testing.B) { // from the second packet on, rejected as replayed as well
+	b.Run("verified", func(b *testing.B) { // all but the first are then rejected as replayed
 		repeatProgram(b, bench.host, bench.programs[senderProgMonitor], frame)
 	})
 	frame[len(frame)-65] ^= 1
@@ -231,7 +231,7 @@ func (h *host) sinkOf(b *testing.B, name string, prefix [2]byte) {
 	})
 }
 
-// drop attaches an XDP program that drops all packets.
+// drop attaches an XDP program with the given instructions, which drop packets.
 func (h *host) drop(b *testing.B, name string, code asm.Instructions) {
 	b.Helper()
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "MIT", Instructions: code})

@@ -42,7 +42,7 @@
 #define SLOT_TRIES 4 /* attempts to claim a slot before the packet passes */
 
 #define MAX_TCP_WORDS 15 /* 4-byte words in a TCP header */
-#define MAX_EQUAL 8 /* equal packets without an ID that are told apart within the stale time */
+#define MAX_EQUAL 8 /* equal packets without an ID that can be distinguished within the stale time */
 #define MAX_IP_LENGTH 0x3fff /* largest packet the receiver handles; jumbo frames have 9000 bytes */
 
 #define UPLINK_RING (1 << 18)

@@ -22,7 +22,7 @@ type Flow struct {
 // MaxFlows flows.
 func (r *Receiver) SetFlow(dst netip.Addr, f Flow) error {
 	if !dst.IsValid() || dst.IsUnspecified() || dst.Zone() != "" {
-		return fmt.Errorf("flow to %q: not an address without zone", dst)
+		return fmt.Errorf("flow to %q: want an IP address without a zone", dst)
 	}
 	if f.DSCP > 63 {
 		return fmt.Errorf("flow to %s: DSCP %d is more than 63", dst, f.DSCP)

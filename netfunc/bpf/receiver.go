@@ -192,8 +192,8 @@ func receiverSpec(o ReceiverOptions) (*ebpf.CollectionSpec, error) {
 // powerOfTwo returns the smallest power of two that is at least n.
 func powerOfTwo(n uint32) uint32 { return 1 << bits.Len32(n-1) }
 
-// pinnedSeed returns the hash seed of the pinned replica table, or a new seed. It also sets the
-// program's table size to the pinned table's size.
+// pinnedSeed returns the hash seed of the pinned replica table, or a new seed if none is pinned. It
+// also sets the program's table size, which is that of the pinned table if there is one.
 func pinnedSeed(spec *ebpf.CollectionSpec, dir string) (uint64, error) {
 	buckets := spec.Maps[receiverMapReplicas].MaxEntries
 	if m, err := ebpf.LoadPinnedMap(filepath.Join(dir, receiverMapReplicas), nil); err == nil {

@@ -31,7 +31,7 @@ const (
 	// Egress duplicates packets that leave by the interface. It is for the interfaces of the paths
 	// if the edge runs on the host whose packets it duplicates.
 	Egress
-	// Monitor is the uplink monitor: it watches the packets that the interface receives from
+	// Monitor is the uplink monitor. It watches the packets that the interface receives from
 	// viewers, and duplicates nothing.
 	Monitor
 )
@@ -65,7 +65,7 @@ type SenderOptions struct {
 	Attach []Attach
 	// SignalKey is the HMAC key of signalling packets. Without one, all are rejected as spoofed.
 	SignalKey []byte
-	// SignalPort is the UDP port of signalling packets; 0 = 4790.
+	// SignalPort is the UDP port of signalling packets; 0 means 4790.
 	SignalPort uint16
 	// SignalNonce is the nonce of an earlier run that signalling packets must exceed. A higher
 	// pinned nonce takes precedence. If it is 0 and nothing is pinned, they must exceed the UNIX
@@ -293,7 +293,8 @@ func (s *Sender) rekey(key []byte) error {
 	return nil
 }
 
-// raiseNonce raises the highest accepted nonce to floor.
+// raiseNonce raises the highest accepted nonce to floor if it is lower. If both are 0, it raises it to
+// the current time minus clockAllowance.
 func (s *Sender) raiseNonce(floor uint64) error {
 	last, err := s.Nonce()
 	if err != nil {
@@ -420,7 +421,7 @@ type Policy struct {
 // is full.
 func (s *Sender) SetPolicy(dst netip.Addr, bits uint8) error {
 	if !dst.IsValid() || dst.IsUnspecified() || dst.Zone() != "" {
-		return fmt.Errorf("policy of %q: not an address without zone", dst)
+		return fmt.Errorf("policy of %q: want an IP address without a zone", dst)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -153,7 +153,7 @@ func (c *Config) Validate() error {
 		return errors.New("auth.operators lists client certificates, which need http.clientCA")
 	case c.Auth.Token == "" && len(c.Auth.Operators) == 0 && (c.Auth.EdgeToken != "" || len(c.Auth.Edges) > 0 ||
 		c.HTTP.ClientCA != ""):
-		return errors.New("auth.token or auth.operators is missing: without them no operator could call")
+		return errors.New("auth.token or auth.operators is missing: operators need one of them")
 	case c.Auth.Token == "" && c.HTTP.ClientCA == "" && !loopback(host):
 		return fmt.Errorf("http.listen %s is open to others: set auth.token or http.clientCA, or listen on 127.0.0.1",
 			c.HTTP.Listen)

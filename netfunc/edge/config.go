@@ -233,7 +233,7 @@ func (c *Config) validatePaths() error {
 		where := fmt.Sprintf("paths[%d]", n)
 		switch {
 		case p.Index < 1 || p.Index > bpf.MaxPaths:
-			return fmt.Errorf("%s.index %d is not 1 to %d", where, p.Index, bpf.MaxPaths)
+			return fmt.Errorf("%s.index %d: want 1 to %d", where, p.Index, bpf.MaxPaths)
 		case indices[p.Index]:
 			return fmt.Errorf("%s.index %d appears twice", where, p.Index)
 		case p.Interface == "":
@@ -290,11 +290,11 @@ func (c *Config) validateReceiver() error {
 	}
 	switch {
 	case c.Receiver.DSCP > 63:
-		return fmt.Errorf("receiver.dscp %d is not 0 to 63", c.Receiver.DSCP)
+		return fmt.Errorf("receiver.dscp %d: want 0 to 63", c.Receiver.DSCP)
 	case c.Receiver.Stale < 10*time.Millisecond || c.Receiver.Stale > 30*time.Second:
-		return fmt.Errorf("receiver.stale %v is not 10ms to 30s", c.Receiver.Stale)
+		return fmt.Errorf("receiver.stale %v: want 10ms to 30s", c.Receiver.Stale)
 	case c.Receiver.TableSize == 0 || c.Receiver.TableSize > bpf.MaxTableSize:
-		return fmt.Errorf("receiver.tableSize %d is not 1 to %d", c.Receiver.TableSize, bpf.MaxTableSize)
+		return fmt.Errorf("receiver.tableSize %d: want 1 to %d", c.Receiver.TableSize, bpf.MaxTableSize)
 	}
 	return nil
 }
@@ -315,7 +315,7 @@ func (c *Config) validateFlows() error {
 			return fmt.Errorf("%s.destination %s is neither in sender.towards nor in receiver.behind", where,
 				f.Destination)
 		case f.DSCP != nil && *f.DSCP > 63:
-			return fmt.Errorf("%s.dscp %d is not 0 to 63", where, *f.DSCP)
+			return fmt.Errorf("%s.dscp %d: want 0 to 63", where, *f.DSCP)
 		}
 		for _, i := range f.Paths {
 			if !slices.ContainsFunc(c.Paths, func(p Path) bool { return p.Index == i }) {

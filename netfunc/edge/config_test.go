@@ -58,11 +58,11 @@ func TestValidate(t *testing.T) {
 		"no paths":      {"name: a\nrole: receiver", "paths: want at least one"},
 		"index 0": {
 			"name: a\nrole: receiver\npaths: [{interface: wan1, peer: 10.1.0.2}]",
-			"paths[0].index 0 is not 1 to 8",
+			"paths[0].index 0: want 1 to 8",
 		},
 		"index 9": {
 			"name: a\nrole: receiver\npaths: [{index: 9, interface: wan1, peer: 10.1.0.2}]",
-			"paths[0].index 9 is not 1 to 8",
+			"paths[0].index 9: want 1 to 8",
 		},
 		"index twice": {"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1, peer: 10.1.0.2}, {index: " +
 			"1, interface: wan2, peer: 10.1.0.2}]", "paths[1].index 1 appears twice"},
@@ -99,9 +99,9 @@ func TestValidate(t *testing.T) {
 			onePath + "role: sender\nsender: {attach: [{interface: lan0}], maxPolicies: 6145}",
 			"sender.maxPolicies 6145: want 1 to 6144",
 		},
-		"dscp":         {gets + "receiver: {dscp: 64}", "receiver.dscp 64 is not 0 to 63"},
-		"stale":        {gets + "receiver: {stale: 1ms}", "receiver.stale 1ms is not 10ms to 30s"},
-		"table":        {gets + "receiver: {tableSize: 0}", "receiver.tableSize 0 is not 1 to"},
+		"dscp":         {gets + "receiver: {dscp: 64}", "receiver.dscp 64: want 0 to 63"},
+		"stale":        {gets + "receiver: {stale: 1ms}", "receiver.stale 1ms: want 10ms to 30s"},
+		"table":        {gets + "receiver: {tableSize: 0}", "receiver.tableSize 0: want 1 to"},
 		"no such path": {sends + "flows: [{destination: 10.9.0.2, paths: [2]}]", "flows[0].paths: unknown path 2"},
 		"flow twice": {
 			sends + "flows: [{destination: 10.9.0.2}, {destination: \"::ffff:10.9.0.2\"}]",
@@ -118,7 +118,7 @@ func TestValidate(t *testing.T) {
 			"uplink.min 300 and uplink.max 200: want",
 		},
 		"window":        {gets + "elimination: {window: 0}", "elimination.window must be above 0"},
-		"algorithm":     {gets + "elimination: {window: 2000000}", "W = 2000000 is not from 1 to 1048576"},
+		"algorithm":     {gets + "elimination: {window: 2000000}", "W = 2000000: want 1 to 1048576"},
 		"signal port":   {gets + "signal: {port: 0}", "signal.port must be above 0"},
 		"probe port":    {gets + "probe: {port: 0}", "probe.port must be above 0"},
 		"probe rate":    {gets + "probe: {every: 1ms}", "probe.every 1ms is below 5ms"},

@@ -29,7 +29,7 @@ import (
 	"holocast/netfunc/signal"
 )
 
-// leaving limits the time for deregistering from the controller.
+// leaving limits the time for deregistering from the controller, and for draining.
 const leaving = 2 * time.Second
 
 // daemon is a running edge.
@@ -271,8 +271,8 @@ func (d *daemon) stopSending() {
 	}
 }
 
-// drained waits until no replica has arrived for the drain time, and reports whether that
-// succeeded.
+// drained waits until no replica has arrived for the drain time, and reports whether that happened in
+// time.
 func (d *daemon) drained() (quiet bool, err error) {
 	k := d.kernel.currentReceiver()
 	if k == nil {
@@ -404,7 +404,7 @@ func (d *daemon) hello(ctx context.Context) api.Edge {
 	return e
 }
 
-// destinations returns the prefixes, plus those flows on that side which no prefix contains.
+// destinations returns the prefixes, plus the flows on that side that no prefix contains.
 func (c *Config) destinations(prefixes []netip.Prefix, side func(netip.Addr) bool) []netip.Prefix {
 	out := slices.Clone(prefixes)
 	for _, f := range c.Flows {

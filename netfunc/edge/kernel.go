@@ -260,7 +260,7 @@ func (k *kernel) look() {
 	}
 }
 
-// watch attaches programs to interfaces that appear until ctx is done. It calls opened each time.
+// watch attaches programs to interfaces that appear, and calls opened each time, until ctx is done.
 func (k *kernel) watch(ctx context.Context, opened func()) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -26,7 +26,7 @@ type pathMonitor struct {
 	set       func(bpf.Path)
 	changed   func()    // a path went up or down
 	appeared  func()    // a path has a new device
-	answering time.Time // time since which the peer answers on some path; used by listen
+	answering time.Time // when the peer began to answer on some path; used by listen
 
 	mu  sync.Mutex
 	all []*monitoredPath // by index
@@ -243,7 +243,7 @@ func (w *pathMonitor) report() []api.Path {
 	return out
 }
 
-// mute reports whether three probes in a row have had no answer although it was due.
+// mute reports whether the last three probes were not answered although their answers were due.
 func (one *monitoredPath) mute(s probe.Stats) bool {
 	return s.Answered > 0 && s.Silent > s.RTT+3*one.prober.Every
 }

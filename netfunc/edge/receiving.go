@@ -140,7 +140,7 @@ func (r *receiving) flow(destination netip.Addr) (*flow, error) {
 }
 
 // seen prepares the kernel for replicas to a viewer that sent a packet, since replicas may arrive
-// before the controller's update when it starts duplication.
+// before the controller's update that announces them.
 func (r *receiving) seen(viewer netip.Addr) {
 	if !r.cfg.Role.Receives() || !contain(r.cfg.Receiver.Behind, viewer) {
 		return
@@ -164,8 +164,8 @@ func (r *receiving) seen(viewer netip.Addr) {
 }
 
 // install writes a flow to the kernel. It adds paths immediately, but removes paths only after the
-// packets in flight on them have arrived, which would otherwise count as rogue. Without duplication
-// the kernel accepts all paths.
+// packets in flight on them have arrived, which would otherwise count as rogue. With a controller, the
+// kernel accepts all paths while the flow has none.
 func (r *receiving) install(f *flow, now time.Time) error {
 	bits := f.paths
 	idle := bits == 0 && r.reporter != nil

@@ -53,7 +53,7 @@ func table(w io.Writer, rows ...[]string) {
 	_ = t.Flush()
 }
 
-// roundTrip formats a round-trip time in milliseconds; 0 = no probe was answered.
+// roundTrip formats a round-trip time in milliseconds. 0 means that no probe was answered.
 func roundTrip(rtt float64) string {
 	if rtt == 0 {
 		return "-"

@@ -86,7 +86,7 @@ const (
 func (c Config) check() error {
 	switch {
 	case c.W < 1 || c.W > maxW:
-		return fmt.Errorf("elimination: W = %d is not from 1 to %d packets", c.W, maxW)
+		return fmt.Errorf("elimination: W = %d: want 1 to %d packets", c.W, maxW)
 	case c.Alpha <= 0 || c.Alpha > maxGap:
 		return fmt.Errorf("elimination: Alpha %v is not above 0 and at most %v", c.Alpha, maxGap)
 	case c.Span < 0 || c.Span > 0 && c.Span < spanSlots:
@@ -112,13 +112,13 @@ func (c Config) check() error {
 	case c.Regret < 0:
 		return fmt.Errorf("elimination: Regret %v is negative", c.Regret)
 	case !(c.Slack >= 0 && c.Slack < 1./pathset.Max):
-		return fmt.Errorf("elimination: Slack = %v is not from 0 to below 1/8", c.Slack)
+		return fmt.Errorf("elimination: Slack = %v: want at least 0 and below 1/8", c.Slack)
 	case c.Timeout < c.Alpha:
 		return fmt.Errorf("elimination: Timeout %v is below Alpha, %v", c.Timeout, c.Alpha)
 	case c.Memory < c.Timeout:
 		return fmt.Errorf("elimination: Memory %v is below Timeout, %v", c.Memory, c.Timeout)
 	case c.Capacity < 1 || c.Capacity > maxCapacity:
-		return fmt.Errorf("elimination: Capacity = %d is not from 1 to %d packets", c.Capacity, maxCapacity)
+		return fmt.Errorf("elimination: Capacity = %d: want 1 to %d packets", c.Capacity, maxCapacity)
 	case c.Guard < 0:
 		return fmt.Errorf("elimination: Guard %v is negative", c.Guard)
 	case c.Silence < 0:
@@ -126,7 +126,7 @@ func (c Config) check() error {
 	case c.LatentPeriod < 0:
 		return fmt.Errorf("elimination: LatentPeriod %v is negative", c.LatentPeriod)
 	case !(c.LatentLoss >= 0 && c.LatentLoss <= 1):
-		return fmt.Errorf("elimination: LatentLoss = %v is not from 0 to 1", c.LatentLoss)
+		return fmt.Errorf("elimination: LatentLoss = %v: want 0 to 1", c.LatentLoss)
 	}
 	return nil
 }

@@ -73,8 +73,8 @@ func New(c Config) (*Flow, error) {
 //   - The same generation only removes paths. A message that crossed a decision does not
 //     restore the paths that the decision removed. If other paths were removed, the window
 //     restarts, since T_min(n) changes.
-//   - A newer generation restarts with the given set. If it adds no path to those in use, it
-//     is treated like the same generation.
+//   - A newer generation restarts with the given set. If it adds no path to those in use and the
+//     algorithm has not stopped, it is treated like the same generation.
 //
 // SetPaths reports whether P changed. After a restart, earlier packets and packets that arrive within
 // Guard are remembered but do not count. Arrivals may still be on their way to Observe.

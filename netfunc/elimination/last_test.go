@@ -9,9 +9,9 @@ import (
 )
 
 // weather generates arrivals on two paths. The delay of the first varies between 20 and 70 ms and is
-// drawn every 50 to 200 ms; the second has 30 to 35 ms and loses one packet in 2000. In a bad spell no
-// delay below 45 ms is drawn, so the first path is rewarded only for losses on the second.
-// Otherwise every fourth draw is the minimum.
+// drawn every 50 to 200 ms. The second has a delay of 30 to 35 ms and loses one packet in 2000. In a
+// bad spell no delay below 45 ms is drawn for the first path, so it is rewarded only for losses on the
+// second. Otherwise every fourth draw is the minimum.
 type weather struct {
 	r            *rand.Rand
 	until        [2]time.Duration

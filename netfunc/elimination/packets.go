@@ -16,7 +16,7 @@ type packet struct {
 	arrived pathset.Set
 	paths   pathset.Set // P at the arrival of the first replica
 	settled bool
-	counted bool // earns rewards when settled
+	counted bool // enters the window when settled
 }
 
 // packets remembers packets by key, in the order of their first arrivals:

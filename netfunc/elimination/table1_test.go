@@ -31,7 +31,7 @@ var table1 = []emulated{
 const (
 	nfovRate = 7500 // packets/s
 	nfovSize = 1300 // bytes
-	queue    = 1000 // packets that wait on a path
+	queue    = 1000 // packets that can queue on a path
 )
 
 // variation is the range of times for which a drawn delay persists. With 0, each packet has its own

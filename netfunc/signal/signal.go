@@ -77,7 +77,7 @@ type Message struct {
 // Append appends the message, signed with key, to b.
 func (m Message) Append(b []byte, key []byte) ([]byte, error) {
 	if !m.Destination.IsValid() || m.Destination.Zone() != "" {
-		return b, fmt.Errorf("destination %s is not an address without zone", m.Destination)
+		return b, fmt.Errorf("destination %s: want an IP address without a zone", m.Destination)
 	}
 	start := len(b)
 	b = append(b, Magic...)

@@ -24,16 +24,16 @@ import (
 
 // Config configures authentication. The zero value accepts no credentials.
 type Config struct {
-	// Keys are files with keys that sign tokens, and URLs of key sets.
+	// Keys are the sources of keys that verify tokens: files, and URLs of key sets.
 	Keys []string `yaml:"keys"`
 	// Refresh is the interval between reads of the URLs.
 	Refresh time.Duration `yaml:"refresh"`
-	// Revoked is a file of revoked tokens, one ID or subject per line.
+	// Revoked is a file of revoked token IDs, subjects and client names, one per line.
 	Revoked string `yaml:"revoked"`
 	// Issuer and Audience are the required iss and aud claims. "" accepts any value.
 	Issuer   string `yaml:"issuer"`
 	Audience string `yaml:"audience"`
-	// Anonymous are the rights of sessions without a token.
+	// Anonymous are the rights of every session, even without a token.
 	Anonymous Rights `yaml:"anonymous"`
 	// ClientCA is a PEM file with the certificates that sign client certificates.
 	ClientCA string `yaml:"clientCA"`
@@ -57,12 +57,12 @@ type Client struct {
 // Enabled reports whether any kind of credential is configured.
 func (c *Config) Enabled() bool { return len(c.Keys) > 0 || c.ClientCA != "" }
 
-// Validate returns an error that begins with the name of the wrong setting. It reads no files.
+// Validate returns an error that begins with the name of the invalid setting. It reads no files.
 func (c *Config) Validate() error {
 	for i, k := range c.Keys {
 		switch {
 		case k == "":
-			return fmt.Errorf("auth.keys[%d] names no file", i)
+			return fmt.Errorf("auth.keys[%d] is empty", i)
 		case isURL(k):
 			if err := checkURL(k); err != nil {
 				return fmt.Errorf("auth.keys[%d]: %w", i, err)
@@ -76,7 +76,7 @@ func (c *Config) Validate() error {
 		return errors.New("auth.clientCA and auth.clients must be given together")
 	}
 	if c.Revoked != "" && !c.Enabled() {
-		return errors.New("auth.revoked has no effect without auth.keys")
+		return errors.New("auth.revoked has no effect without auth.keys or auth.clientCA")
 	}
 	if _, err := c.Anonymous.parse(); err != nil {
 		return fmt.Errorf("auth.anonymous: %w", err)
@@ -478,9 +478,9 @@ type Grant struct {
 	renew   func(now time.Time) error // verifies the credential again; a.mu is held
 }
 
-// time returns the time by which to judge the grant. This is the wall clock's time or, if the clock
-// was set back, the time without that step, so that setting the clock back neither extends a grant nor
-// invalidates one because it starts in the future.
+// time returns the time at which to check the grant: now or, if the wall clock was set back, the time
+// without that step. Setting the clock back thus neither extends a grant nor makes one start in the
+// future.
 func (g *Grant) time(now time.Time) time.Time {
 	if unstepped := g.given.Add(now.Sub(g.given)); now.Round(0).Before(unstepped.Round(0)) {
 		return unstepped

@@ -185,8 +185,8 @@ func parseKeys(b []byte) ([]Key, error) {
 	return keys, nil
 }
 
-// parseSet parses the keys of a set. It skips keys of unsupported types (RFC 7517 §5) unless the
-// set has no others.
+// parseSet parses the keys of a set. It skips unusable keys (RFC 7517 §5) and fails if no other key
+// remains.
 func parseSet(all []json.RawMessage) (keys []Key, err error) {
 	err = errors.New("holds no key")
 	for _, one := range all {
@@ -293,7 +293,7 @@ func fetch(ctx context.Context, source string) ([]byte, error) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, &unreachableError{fmt.Errorf("%s answers %s", source, resp.Status)}
+		return nil, &unreachableError{fmt.Errorf("%s answered %s", source, resp.Status)}
 	}
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxKeySet))
 	if err != nil {
@@ -302,7 +302,7 @@ func fetch(ctx context.Context, source string) ([]byte, error) {
 	return b, nil
 }
 
-// unreachableError reports a key server that is unreachable or returned no keys.
+// unreachableError reports a key server that is unreachable or answered with an error.
 type unreachableError struct{ error }
 
 func (e *unreachableError) Unwrap() error { return e.error }

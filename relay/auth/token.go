@@ -25,8 +25,8 @@ type Claims struct {
 	Subscribe Prefixes `json:"subscribe,omitempty"`
 }
 
-// Prefixes are namespace prefixes. In JSON and YAML each is a list of fields or a string of fields
-// joined by slashes; "/" and [] match every namespace.
+// Prefixes are namespace prefixes. In JSON each is a list of fields or a string of fields joined by
+// slashes; "/" and [] match every namespace.
 type Prefixes []moqt.Namespace
 
 // cover reports whether one of the prefixes is a prefix of ns.
@@ -153,7 +153,8 @@ func (c *Claims) check(issuer, audience string, now time.Time) error {
 	return nil
 }
 
-// subject returns the authenticated identity, which is the sub claim or a hash of the token.
+// subject returns the authenticated identity: the sub claim, with the issuer if there is one, or else a
+// hash of the token.
 func (c *Claims) subject(raw string) string {
 	switch {
 	case c.Subject != "" && c.Issuer != "":

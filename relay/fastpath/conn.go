@@ -38,7 +38,7 @@ type conn struct {
 	source, viewer int           // slots; -1 = not in that role; written under mu and m.mu
 	state          quicext.State // Generation is 0 until the first Changed
 	on             bool          // in the kernel's maps
-	unsupported    bool          // wrong cipher
+	unsupported    bool          // the kernel does not implement the cipher
 	gone           bool          // the connection or the manager ended
 	ids            map[string]bool
 	route          routeKey       // route added; zero = none
@@ -381,9 +381,9 @@ func (c *conn) precompute() {
 	}
 }
 
-// changeBlock takes back packet numbers that are of no use, and gives the kernel new ones when there
-// is something to send and user space has caught up. Before that, packets from user space would
-// overtake the block, and the kernel would overtake datagrams queued in user space. c.mu is held.
+// changeBlock takes back packet numbers that the kernel should not use any more, and gives it new ones
+// when there is something to send and user space has caught up. Before that, packets from user space
+// would overtake the block, and the kernel would overtake datagrams queued in user space. c.mu is held.
 func (c *conn) changeBlock(p quicext.Port, now time.Duration) {
 	v := c.m.forwarder.Viewer(c.viewer)
 	want := now-c.wanted < linger && !c.state.KeyUpdateDue
@@ -407,8 +407,8 @@ func (c *conn) changeBlock(p quicext.Port, now time.Duration) {
 	v.Give(first, first+blockSize, c.state.KeyPhase)
 }
 
-// kernelMaySend reports whether the kernel may send to the viewer, which must not be handed over, and
-// for which user space must have sent everything queued. c.mu is held.
+// kernelMaySend reports whether the kernel may send to the viewer. It may not while the viewer is handed
+// over or user space still has datagrams queued for it. c.mu is held.
 func (c *conn) kernelMaySend(p quicext.Port, v *kernel.Viewer, now time.Duration) bool {
 	left, _, _, object := v.Fallbacks()
 	handed := c.handed

@@ -37,7 +37,8 @@ type handover struct {
 func newHandover() handover { return handover{returned: never} }
 
 // check reports whether the kernel may send. left is the number of fallbacks so far. several means
-// that the last one is not the first object of its group, unsent that user space has datagrams queued.
+// that the last one is not the first object of its group; unsent means that user space has datagrams
+// queued.
 func (h *handover) check(now time.Duration, left uint64, several, unsent bool) bool {
 	if h.handed {
 		if now < h.until {

@@ -39,9 +39,9 @@ const (
 	lease       = time.Second            // time after which the programs stop by themselves
 	idle        = 200 * time.Millisecond // between ticks while nothing is forwarded
 	busy        = 5 * time.Millisecond   // between ticks otherwise; limits how long packets stay unregistered
-	rescan      = 2 * time.Second        // to find new and deleted interfaces
-	retire      = time.Second            // before a slot is reused, for programs still running
-	forgetAfter = 5 * time.Second        // for a forwarded object that never reaches user space
+	rescan      = 2 * time.Second        // between searches for new and deleted interfaces
+	retire      = time.Second            // before a slot is reused, as programs may still be running
+	forgetAfter = 5 * time.Second        // until a forwarded object that never reached user space is forgotten
 )
 
 // Manager is a relay's fast path. If it is nil, the fast path is off.

@@ -78,7 +78,7 @@ func (f *flow) measure(arrived, limit, elapsed float64) (over bool) {
 	return f.backlog > limit
 }
 
-// CountInitials counts Initial packets from an address that passed the kernel.
+// CountInitials counts n Initial packets that the kernel passed from an address.
 func (l *Limits) CountInitials(from netip.Addr, n int) {
 	i, key := &l.initials, prefixOf(from)
 	i.mu.Lock()

@@ -187,7 +187,7 @@ func TestInitialsBurst(t *testing.T) {
 	})
 }
 
-// TestInitialsOfManyAddresses checks that memory is bounded.
+// TestInitialsOfManyAddresses checks that the number of tracked addresses is bounded.
 func TestInitialsOfManyAddresses(t *testing.T) {
 	inBubble(t, Bounds{0, 1000, 10_000}, func(k *kernel) {
 		k.during(2*time.Second, func(window int) {

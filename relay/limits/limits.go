@@ -271,7 +271,8 @@ func (p *Peer) Release(k Kind, n int64) {
 	}
 }
 
-// Hold acquires one unit of each kind. release returns them; further calls of it do nothing.
+// Hold acquires one unit of each kind, or none if a limit is reached. release returns them; only its
+// first call has an effect.
 func (p *Peer) Hold(list ...Kind) (release func(), err error) {
 	for i, k := range list {
 		if err = p.Acquire(k, 1); err != nil {

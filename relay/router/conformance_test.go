@@ -299,8 +299,8 @@ func stuck(req *moqt.FetchRequest) {
 	<-req.Context().Done()
 }
 
-// TestFetchOverResetSubgroup checks that the missing part of a reset subgroup is unknown unless the
-// publisher still has it (§10.12.3).
+// TestFetchOverResetSubgroup checks that the missing part of a reset subgroup is reported as unknown
+// unless the publisher still has it (§10.12.3).
 func TestFetchOverResetSubgroup(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answer func(*moqt.FetchRequest)

@@ -44,8 +44,8 @@ func (t *track) awaitFill(ctx context.Context) {
 }
 
 // acquireForFetch acquires a track for a FETCH. If the FETCH must not wait (FILL_TIMEOUT 0, §10.2.5),
-// it uses only the cache and returns context.DeadlineExceeded if the track has a publisher but no
-// cached objects.
+// it does not subscribe upstream, and returns context.DeadlineExceeded if the track has a publisher but
+// neither objects nor an upstream subscription.
 func (r *Router) acquireForFetch(ctx context.Context, req *moqt.FetchRequest) (*track, error) {
 	if ms := req.Parameters.FillTimeout; ms == nil || *ms > 0 {
 		return r.acquire(ctx, req.Track, 0)

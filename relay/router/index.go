@@ -9,7 +9,7 @@ import (
 )
 
 // prefixIndex finds values by prefixes of their namespaces. It stores a value under each prefix of
-// its namespace, so a lookup does not depend on the size of the index.
+// its namespace, so the cost of a lookup does not depend on the size of the index.
 type prefixIndex[V comparable] struct {
 	seed maphash.Seed
 	all  map[uint64]map[V]moqt.Namespace // by hash of the prefix

@@ -28,7 +28,7 @@ func (r *relay) goaway(uri string) {
 }
 
 // TestMoveBetweenRelays checks that after a GOAWAY to another relay, publisher and viewers reconnect
-// there, and that every frame arrives exactly once.
+// there, and that no frame is lost.
 func TestMoveBetweenRelays(t *testing.T) {
 	cert := newCertificate(t)
 	one, other := startWith(t, short(), cert), startWith(t, short(), cert)

@@ -11,8 +11,8 @@ import (
 	"holocast/internal/origin"
 )
 
-// When a viewer fetches datagrams that were lost on the way to this relay, the relay fetches them
-// upstream, once for all viewers.
+// Limits of repairs. When a viewer fetches datagrams that were lost on the way to this relay, the relay
+// fetches them upstream, once for all viewers.
 const (
 	maxRepairs    = 256 // per track
 	repairTimeout = 2 * time.Second
@@ -24,8 +24,8 @@ type repair struct {
 	done               chan struct{} // closed when the fetched objects are in the cache
 }
 
-// fillGaps fetches the objects that req requests and that were lost, and waits for them until ctx is
-// done.
+// fillGaps fetches the lost objects that req requests, and waits for them until ctx is done. It does
+// nothing if req spans several groups.
 func (t *track) fillGaps(ctx context.Context, req *moqt.FetchRequest) {
 	if req.Start.Group != req.End.Group || ctx.Err() != nil { // a repair covers one group
 		return

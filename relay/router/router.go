@@ -245,7 +245,7 @@ func (c *client) open() bool {
 	}
 	r.mu.Unlock()
 	if full {
-		log.Warn("session refused, maxSessions reached", "sessions", r.cfg().MaxSessions)
+		log.Warn("session refused: maxSessions reached", "sessions", r.cfg().MaxSessions)
 		s.Close(wire.InternalError, "the relay has reached its session limit")
 		if c.access != nil {
 			c.access.Close()

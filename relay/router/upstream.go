@@ -128,10 +128,11 @@ func unreachable(name moqt.TrackName) error {
 	}
 }
 
-// adopt makes sub the track's subscription at up and starts receiving. If refused is not nil, or the
-// track was removed, it cancels sub and returns nil. release refunds the charge for the subscription.
-// If up's identity or track properties differ from the previous publisher's, the track ends for its
-// viewers and a new one takes its place. adopt returns the track that now has sub.
+// adopt makes sub the track's subscription at up and starts receiving. published means that sub accepts
+// a PUBLISH. release refunds the charge for the subscription. If refused is not nil, sub's parameters
+// are unusable or the track was removed, adopt cancels sub and returns nil. If up's identity or track
+// properties differ from the previous publisher's, the track ends for its viewers and a new one takes
+// its place. adopt returns the track that now has sub.
 func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool, release func(), refused error) *track {
 	t.r.mu.Lock()
 	t.mu.Lock()
@@ -572,8 +573,7 @@ func (c *client) publish(req *moqt.PublishRequest) {
 // offered no further tracks.
 const maxBlocked = 1024
 
-// mayOffer reports whether a PUBLISH of the track may be sent. After PUBLISH_BLOCKED it may not be
-// (§6.1).
+// mayOffer reports whether a PUBLISH of the track may be sent. None may follow PUBLISH_BLOCKED (§6.1).
 func (d *discovery) mayOffer(t *track) bool {
 	t.r.mu.Lock()
 	defer t.r.mu.Unlock()

@@ -31,7 +31,7 @@ type TrackView struct {
 	Stats origin.Stats
 }
 
-// View returns the open sessions by number and the tracks by name.
+// View returns the open sessions, sorted by number, and the tracks, sorted by name.
 func (r *Router) View() View {
 	r.mu.Lock()
 	defer r.mu.Unlock()

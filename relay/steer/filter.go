@@ -73,7 +73,8 @@ func (s shares) filter() (list []bpf.Instruction) {
 			bpf.RetConstant{Val: pass},
 		}
 	}
-	// word compares four bytes of the IP header with part of an address and runs then if they match.
+	// word compares four bytes of the IP header with part of an address. If they match, the instructions in
+	// then follow, otherwise they are skipped.
 	word := func(off uint32, address []byte, then []bpf.Instruction) []bpf.Instruction {
 		return append([]bpf.Instruction{
 			bpf.LoadAbsolute{Off: network + off, Size: 4},

@@ -97,7 +97,7 @@ func Join(addr string, n int, key *[32]byte, files []*os.File) (_ *Group, err er
 			*m, err = ebpf.NewMapFromFD(fd)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("maps of the previous process: %w", err)
+			return nil, fmt.Errorf("open maps of the previous process: %w", err)
 		}
 	}
 	conns, err := share(nil, addr, n)

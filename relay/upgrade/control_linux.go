@@ -103,7 +103,7 @@ func permitted(conn *net.UnixConn) bool {
 }
 
 // Ask requests an upgrade of the process that serves a UDP address and returns the new process's
-// ID.
+// ID. It waits for the answer at most limit.
 func Ask(addr string, limit time.Duration) (pid int, err error) {
 	name, err := controlName(addr)
 	if err != nil {

@@ -66,7 +66,7 @@ type Successor struct {
 
 // Start runs the program again with the same arguments, passes it files and state (encoded as JSON),
 // and waits until it is ready. If it fails or ctx is done first, Start kills it. If it failed, the
-// error is the last line that it wrote. Start closes the files.
+// error holds the last line that it wrote, if any. Start closes the files.
 func Start(ctx context.Context, state any, files []File) (*Successor, error) {
 	defer func() {
 		for _, f := range files {
@@ -106,7 +106,7 @@ func Start(ctx context.Context, state any, files []File) (*Successor, error) {
 		}
 	}
 	err = cmd.Start()
-	_, _ = stderr.Close(), theirs.Close() // or we would not notice when the new process closes its copies
+	_, _ = stderr.Close(), theirs.Close() // otherwise we would not notice that the new process closes its copies
 	for _, f := range files {             // Fd has also made our copies blocking
 		_ = unix.SetNonblock(int(f.Fd()), true)
 	}
@@ -160,8 +160,8 @@ func (s *Successor) next() (m message, err error) {
 	return m, json.Unmarshal(s.in.Bytes(), &m)
 }
 
-// Wait returns when the new process ends. asked reports whether it was asked to stop. The error is not
-// nil if it ended unexpectedly. If it was itself replaced, Wait returns false and nil.
+// Wait returns when the new process ends or is asked to stop, in which case asked is true. The error is
+// not nil if it ended unexpectedly. If it was itself replaced, Wait returns false and nil.
 func (s *Successor) Wait() (asked bool, err error) {
 	defer func() { _ = s.line.Close() }()
 	over := false
@@ -210,7 +210,7 @@ func Inherit() (*Predecessor, error) {
 	}
 	if err != nil {
 		_ = line.Close()
-		return nil, fmt.Errorf("the process to replace: %w", err)
+		return nil, fmt.Errorf("read from the process to replace: %w", err)
 	}
 	p := &Predecessor{line: line, state: h.State}
 	for i, name := range h.Files {

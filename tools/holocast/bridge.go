@@ -55,7 +55,7 @@ the session. The default is loopback.`,
 		Args: service.Arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.target.URL = args[0]
-			if !cmd.Flags().Changed("log-level") { // log viewers that connect and disconnect
+			if !cmd.Flags().Changed("log-level") { // by default, log when viewers connect and disconnect
 				slog.SetDefault(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
 			}
 			return serveBridge(cmd.Context(), o, cmd.OutOrStdout())

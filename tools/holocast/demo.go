@@ -242,7 +242,7 @@ func freeAddress() (string, error) {
 	return "", errors.New("no port is free for both UDP and TCP")
 }
 
-// awaitHealth waits until the relay responds.
+// awaitHealth waits until the relay is healthy, for up to ten seconds.
 func (c *child) awaitHealth(ctx context.Context, addr string) error {
 	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	deadline := time.After(10 * time.Second)

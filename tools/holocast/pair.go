@@ -105,8 +105,8 @@ func ownAddress() (string, error) {
 	return c.LocalAddr().(*net.UDPAddr).IP.String(), nil
 }
 
-// quiet is the width of a QR code's margin in modules. The standard requires four, but two are
-// enough for readers.
+// quiet is the width of a QR code's margin in modules. The standard requires four, but scanners
+// manage with two.
 const quiet = 2
 
 // draw prints a QR code, two rows of modules per line. It prints dark on light even in dark

@@ -74,7 +74,7 @@ func showTraces(ctx context.Context, stdout io.Writer, listen string, frames int
 	return nil
 }
 
-// frameTitle identifies the frame and gives its delay.
+// frameTitle identifies the frame and gives its size.
 func frameTitle(f collector.Frame) string {
 	root, _ := f.Root()
 	return fmt.Sprintf(
@@ -84,7 +84,7 @@ func frameTitle(f collector.Frame) string {
 	)
 }
 
-// spanLabel names a span and its recipient.
+// spanLabel names a span, its peer, its description if not the first, and the reason if it failed.
 func spanLabel(s collector.Span) string {
 	label := s.Name
 	if peer := s.Attributes["network.peer.address"]; peer != "" {

@@ -182,7 +182,7 @@ func readCatalog(ctx context.Context, s *moqt.Session, name moqt.TrackName, want
 			return err
 		}
 		if string(b) != string(want) {
-			return fmt.Errorf("%d bytes arrived that differ from the %d published", len(b), len(want))
+			return fmt.Errorf("the %d bytes received differ from the %d bytes published", len(b), len(want))
 		}
 		return nil
 	}

@@ -48,7 +48,7 @@ func sdkCommand(t *testing.T, args ...string) *exec.Cmd {
 	libs := filepath.Join("..", "..", "build", "k4a", "pyk4a_bundle.libs")
 	cmd := exec.CommandContext(t.Context(), "python3", append([]string{"sdk.py", libs}, args...)...)
 	cmd.Stderr = os.Stderr
-	cmd.Env = append(os.Environ(), "K4A_ENABLE_LOG_TO_STDOUT=0") // without logs: it logs Rational6KT for every pixel
+	cmd.Env = append(os.Environ(), "K4A_ENABLE_LOG_TO_STDOUT=0") // it would log each pixel (Rational6KT)
 	return cmd
 }
 

@@ -68,8 +68,8 @@ func newApt(ctx context.Context, dir, keys string, sources []string) (apt, error
 	return a, err
 }
 
-// command returns a command for one of apt's programs, to be run in a directory; "" means the
-// current one.
+// command runs one of apt's programs in a directory and returns its output; "" means the current
+// directory.
 func (a apt) command(ctx context.Context, in, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, append([]string{
 		"-o", "Dir::Etc::sourcelist=" + filepath.Join(a.dir, "sources.list"), "-o", "Dir::Etc::sourceparts=-",

@@ -145,7 +145,7 @@ type Line struct {
 	Before string  // median of the ten previous runs; "" if there are none
 	Change float64 // change of Newest relative to the median, in percent
 	Moved  bool    // beyond the usual spread
-	Points string  // of an SVG polyline
+	Points string  // points of an SVG polyline
 	Ends   string  // number of runs and range of values, for the tooltip
 }
 

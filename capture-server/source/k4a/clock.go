@@ -17,8 +17,8 @@ type deviceClock struct {
 	begun             time.Duration // arrival at the start of this window
 	last              time.Duration // newest device time
 	started           bool
-	jumps             int           // without a calm time between
-	jumped            time.Duration // arrival at the last one
+	jumps             int           // in succession, without a calm period between two of them
+	jumped            time.Duration // arrival time at the last jump
 	unusable          bool
 }
 
@@ -28,7 +28,7 @@ const (
 	// maxDrift is the maximum growth of the smallest offset in a window, far beyond the drift of
 	// any quartz.
 	maxDrift = 100 * time.Millisecond
-	// A clock is unusable after more than maxJumps without a period of calm between two of them.
+	// A clock is unusable after more than maxJumps jumps, each within calm of the previous one.
 	maxJumps = 3
 	calm     = time.Minute
 )

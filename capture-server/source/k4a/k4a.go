@@ -339,7 +339,8 @@ func (d *Device) Next(ctx context.Context, f *source.Frame) error {
 	}
 }
 
-// frame fills f with the images of a capture. f aliases them unless the camera pads rows.
+// frame fills f with the images of a capture. f aliases them, except for a depth image with padded
+// rows, which is copied.
 func (d *Device) frame(f *source.Frame, held *C.struct_shim_capture) error {
 	depth, color := &held.depth, &held.color
 	width, height := d.cal.Depth.Width, d.cal.Depth.Height

@@ -187,7 +187,8 @@ func (p *Player) failure(err error) error {
 	return named
 }
 
-// again waits for the next pass; it returns io.EOF if the recording does not loop.
+// again waits for the next pass. It returns io.EOF if the recording does not loop, and an error if
+// no capture of this pass had depth.
 func (p *Player) again(ctx context.Context) error {
 	if !p.delivered {
 		return fmt.Errorf("k4amkv: %s: no capture in the recording has depth", p.path)

@@ -184,8 +184,8 @@ func (b *Bin) MaxPoints() int {
 	return most
 }
 
-// Next waits for the next frame. At the end of a truncated recording it returns a
-// [source.DamageError] once.
+// Next waits for the next frame. In a truncated recording it once returns a [source.DamageError] in
+// place of the last complete frame.
 func (b *Bin) Next(ctx context.Context, c *source.Cloud) error {
 	m := pace.Moment{Late: true}
 	for m.Late {

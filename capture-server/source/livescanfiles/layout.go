@@ -59,7 +59,7 @@ func find(dir string, opts Options) ([]*recorded, error) {
 		path := filepath.Join(dir, e.Name())
 		r, err := findCamera(path, opts)
 		if errors.Is(err, errForeign) {
-			opts.Log.Warn("skipping a folder without Intrinsics.json", "folder", path)
+			opts.Log.Warn("skipped a folder without Intrinsics.json", "folder", path)
 			continue
 		}
 		if err != nil {
@@ -246,7 +246,8 @@ func (r *recorded) findSizes(dir string) error {
 	return fmt.Errorf("%s has no Color_*.jpg with the number of a Depth_*.tiff", dir)
 }
 
-// readSizes sets the modes that are still unknown from the images of one capture.
+// readSizes sets the modes that are still unknown from the images of one capture. It reports whether
+// the depth image is the placeholder for a missing frame.
 func (r *recorded) readSizes(f filePair) (placeholder bool, err error) {
 	file, err := readFile(f.depth)
 	if err != nil {
@@ -282,7 +283,7 @@ func (r *recorded) readSizes(f filePair) (placeholder bool, err error) {
 func isPlaceholder(size image.Config) bool { return size.Width == 1 && size.Height == 1 }
 
 // parseStamps parses lines that hold a frame number and a device time in microseconds, separated by
-// a tab. It ignores a last line without a time.
+// a tab. It ignores blank lines and a truncated last line without a time.
 func parseStamps(text []byte) (map[int]uint64, error) {
 	stamps := map[int]uint64{}
 	line := 0

@@ -50,7 +50,7 @@ type Options struct {
 }
 
 const (
-	// maxFile bounds the size of a file in bytes; a 4096×3072 JPEG of a Kinect has about 4 MB.
+	// maxFile bounds the size of a file in bytes; a Kinect's 4096×3072 JPEG takes about 4 MB.
 	maxFile = 64 << 20
 	// keepDepth bounds the decoded depth that a studio keeps in memory, in bytes. In a longer
 	// studio each camera reads one frame ahead.
@@ -105,8 +105,8 @@ func open(dir string, opts Options) ([]source.Source, error) {
 	return sources, nil
 }
 
-// schedule returns each camera's frame times. These are device times if all frames have one,
-// otherwise frame numbers if some are missing, otherwise nil for one frame per tick.
+// schedule returns each camera's frame times: device times if all frames have one, otherwise times
+// computed from the frame numbers if any camera lacks a frame, otherwise nil for one frame per tick.
 func schedule(cameras []*recorded, clock *pace.Clock, log *slog.Logger) []*pace.Recording {
 	stamped, gaps := true, false
 	for _, r := range cameras {

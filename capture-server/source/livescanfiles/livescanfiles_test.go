@@ -419,7 +419,7 @@ func TestTake(t *testing.T) {
 			if tt.change != nil {
 				tt.change(t, dir)
 			}
-			synctest.Test(t, func(t *testing.T) { // in the fake clock's time, reading takes no time
+			synctest.Test(t, func(t *testing.T) { // reading takes no time on the fake clock
 				cameras, err := Open(dir, Options{FPS: 100})
 				if err != nil {
 					t.Fatal(err)

@@ -23,9 +23,9 @@ type takePose struct {
 	pose   camera.Transform
 }
 
-// Poses reads the poses that LiveScan3D stored with the take in dir. It returns one for each of the
-// take's cameras, which Open returned. Each maps depth camera space to studio space. If there are
-// no stored poses, the error wraps [fs.ErrNotExist].
+// Poses reads the poses that LiveScan3D stored with the take in dir, one for each of the cameras
+// that Open returned for dir. Each maps depth camera space to studio space. If no poses are stored,
+// the error wraps [fs.ErrNotExist].
 func Poses(dir string, cameras []source.Source) ([]camera.Transform, error) {
 	path := filepath.Join(dir, posesFile)
 	text, err := readFile(path)

@@ -149,8 +149,8 @@ func (x *client) unplaced() {
 	x.log.Warn("LiveScan3D client has no pose: its camera is at the origin")
 }
 
-// frame reads messages up to and including a frame. It delivers the frame with the time of its
-// request as capture time.
+// frame reads messages up to and including a frame. Unless the frame repeats the last one, frame
+// delivers it, with the time of its request as capture time.
 func (x *client) frame(captured time.Time, device time.Duration) error {
 	for {
 		m, err := x.next()

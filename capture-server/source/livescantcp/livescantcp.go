@@ -131,7 +131,7 @@ func (c *Camera) Next(ctx context.Context, to *source.Cloud) error {
 	return nil
 }
 
-// put makes p the newest cloud and gives p unused slices in return.
+// put makes p's points the newest cloud. In exchange, p gets slices that the caller may overwrite.
 func (c *Camera) put(p *pointcloud.Points, captured time.Time, device time.Duration) {
 	if n := int64(len(p.XYZ) / 3); n > c.most.Load() {
 		c.most.Store(min(livescan.MaxPoints, int64(1)<<bits.Len64(uint64(n-1)))) //nolint:gosec // n is positive
@@ -194,7 +194,8 @@ func (l *listener) accept() {
 	}
 }
 
-// place returns a free camera, preferably the one the host had before.
+// place returns a free camera, or nil if there is none. It prefers the camera that the client's host
+// had last, then one that no client has used.
 func (l *listener) place(conn net.Conn) (found *Camera) {
 	host, _, err := net.SplitHostPort(conn.RemoteAddr().String())
 	if err != nil {

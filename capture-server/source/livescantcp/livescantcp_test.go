@@ -241,8 +241,8 @@ func TestMaxPointsGrows(t *testing.T) {
 	}
 }
 
-// TestPlaces checks that each client gets a camera, a client too many is refused, a camera is free
-// after its client disconnects, and a returning client gets the same camera.
+// TestPlaces checks that each client gets a camera, that a surplus client is refused, that a camera
+// is free after its client disconnects, and that a returning client gets the same camera.
 func TestPlaces(t *testing.T) {
 	p := listen(t, Options{Cameras: 2, FPS: 120})
 	client := func() *livescantest.Client {

@@ -51,7 +51,7 @@ func (c *Camera) Dropped() int64 { return c.dropped.Load() }
 // Recording holds the capture times of a camera's recorded frames, which play in a loop.
 type Recording struct {
 	Frames []time.Duration // since the clock's start, ascending
-	Period time.Duration   // length of the loop; longer than the last of Frames
+	Period time.Duration   // length of the loop; greater than the last of Frames
 }
 
 // Offset returns the time from the clock's start to frame k.
@@ -63,7 +63,7 @@ func (c *Camera) Offset(k int64) time.Duration {
 	return time.Duration(k/n)*c.Recorded.Period + c.Recorded.Frames[k%n]
 }
 
-// newest returns the newest frame that is due at t, measured from the clock's start.
+// newest returns the newest frame that is due when elapsed has passed since the clock's start.
 func (c *Camera) newest(elapsed time.Duration) int64 {
 	if c.Recorded == nil {
 		k := int64(elapsed.Seconds() * c.Clock.fps)

@@ -52,7 +52,7 @@ type Take struct {
 	parts   []*Part
 	started bool
 	start   time.Time     // due time of position 0
-	pass    int           // of the loop, from 0
+	pass    int           // number of the pass, from 0
 	begin   time.Duration // position at which the pass begins
 	moved   chan struct{} // closed and replaced when start or pass changes
 }
@@ -74,7 +74,7 @@ type Part struct {
 	start time.Duration // recorded time of the first frame
 	step  time.Duration // frame interval
 
-	line   *timeline.Line // of the pass
+	line   *timeline.Line // timeline of the current pass
 	warned bool
 
 	// Guarded by take.mu.
@@ -105,7 +105,8 @@ func (t *Take) Join(name string, start, step time.Duration) *Part {
 // Moment is the time at which a frame plays.
 type Moment struct {
 	Due time.Time
-	// Device is the time by the recording's clock, as if it neither jumped nor ended.
+	// Device is the time by the recording's clock, without its jumps. It keeps growing from pass
+	// to pass.
 	Device time.Duration
 	// Late reports whether the frame is more than an interval overdue.
 	Late bool

@@ -23,9 +23,9 @@ func Calibration(index int, depth camera.DepthMode, color camera.ColorMode) (cam
 	return camera.Parse([]byte(doc), depth, color)
 }
 
-// around returns the pose of depth camera i of n. The cameras are spaced evenly on a circle of the
-// given radius around the performer, height above the floor and aimed at a point target above it,
-// all in mm. The first is in front of the performer, the others follow to his left.
+// around returns the pose of depth camera i of n. The cameras are spaced evenly on a circle around
+// the performer and aimed at a point on its axis. radius and height describe the circle, and target
+// is the point's height, all in mm. Camera 0 is in front of the performer; the next is to his left.
 func around(i, n int, radius, height, target float64) camera.Transform {
 	sin, cos := math.Sincos(2 * math.Pi * float64(i) / float64(n))
 	tilt := math.Atan2(height-target, radius)

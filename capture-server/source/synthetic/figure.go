@@ -122,7 +122,7 @@ type shape struct {
 	inverse float32 // 1/|axis|²
 }
 
-// ready returns s with the fields set that derive from a and b.
+// ready returns s with the fields derived from a and b filled in.
 func (s shape) ready() shape {
 	s.axis = s.b.sub(s.a)
 	s.inverse = 1 / max(s.axis.dot(s.axis), 1e-9)
@@ -342,8 +342,8 @@ func (f *figure) union(solids []int, p vec) float32 {
 	return d
 }
 
-// near appends to found those of the listed solids that are within reach of p. It returns the
-// smallest distance.
+// near appends the listed solids that are within reach of p to found. It also returns the smallest
+// distance.
 func (f *figure) near(solids, found []int, p vec, reach float32) (float32, []int) {
 	least := float32(math.Inf(1))
 	for _, i := range solids {

@@ -52,9 +52,9 @@ const (
 	loopSeconds = 3
 	maxFrames   = 900
 	maxCameras  = 8
-	quality     = 90 // of the JPEG images
+	quality     = 90 // JPEG quality
 
-	// Camera positions, millimetres.
+	// Camera positions, in millimetres; see around.
 	distance = 2050
 	height   = 1350
 	target   = 740

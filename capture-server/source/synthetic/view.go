@@ -13,8 +13,8 @@ import (
 type view struct {
 	in     camera.Intrinsics
 	toLens camera.Transform // from studio space, mm
-	depth  []float32        // of the background, metres; 0 = no background
-	facing []float32        // of the background: cosine of incidence
+	depth  []float32        // depth of the background, metres; 0 = no background
+	facing []float32        // cosine of incidence on the background
 	color  []byte           // background R G B; nil for a depth camera's view
 	floor  []floorPixel
 }
@@ -34,7 +34,7 @@ type canvas struct {
 }
 
 type screenVertex struct {
-	u, v, z float32 // x and y in pixels, z in metres; z is 0 if the lens does not see the vertex
+	u, v, z float32 // u and v in pixels, z in metres; z is 0 if the lens does not see the vertex
 	facing  float32
 	light   rgb
 }

@@ -56,7 +56,7 @@ const (
 
 const (
 	silence      = 10 * time.Second // time without a frame before a live input is reopened
-	httpSilence  = time.Minute      // the same over HTTP, since FFmpeg itself waits for a playlist's next segment
+	httpSilence  = time.Minute      // silence over HTTP, where FFmpeg itself waits for a playlist's next segment
 	firstBackoff = 500 * time.Millisecond
 	maxBackoff   = 10 * time.Second
 )
@@ -93,8 +93,8 @@ func (s *Player) Release(f *Frame) { s.free <- f.Frame }
 // Packets delivers the sound. It is closed at the end.
 func (s *Player) Packets() <-chan Packet { return s.packets }
 
-// Run plays the input. It returns nil if ctx is done or a file ends, and an error if a file cannot
-// be decoded.
+// Run plays the input. It returns nil when a file ends, an error if a file cannot be decoded, and
+// ctx's error once ctx is done.
 func (s *Player) Run(ctx context.Context) error {
 	defer close(s.frames)
 	defer close(s.packets)
@@ -318,10 +318,10 @@ type timeline struct {
 }
 
 const (
-	// maxLag is the lag at which a live frame restarts the timeline.
+	// maxLag is the lag above which a frame of an endless input restarts the timeline.
 	maxLag = time.Second
-	// slew is the reciprocal of the fraction of its lag that each live frame corrects, to follow a
-	// camera's clock that differs from this machine's.
+	// slew limits how fast the timeline follows a camera's clock: each live frame corrects 1/slew
+	// of its lag.
 	slew = 500
 )
 

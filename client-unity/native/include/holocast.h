@@ -121,6 +121,10 @@
 // List the relay's sessions even if the URL names one.
 #define HC_LIST_SESSIONS 4
 
+// Decode 360° video with the platform's decoder (Media Foundation, MediaCodec). If that fails,
+// OpenH264 takes over, and hc_error says so.
+#define HC_PLATFORM_VIDEO 8
+
 // HcSubscribe.camera and hc_stats: all cameras of the session.
 #define HC_ALL_CAMERAS 4294967295
 
@@ -158,10 +162,10 @@
 // LiveScan3D records.
 #define HC_LAYOUT_C 3
 
-// shown_us: the frame was not shown.
+// shown_us of a frame that was not shown.
 #define HC_NOT_SHOWN 0
 
-// shown_us: the frame is shown now.
+// shown_us of a frame that is shown now.
 #define HC_SHOWN_NOW -1
 
 // HcFrame.flags: from a recording, see HC_STATE_REPLAYED.
@@ -224,12 +228,12 @@ typedef struct {
   const char *certificate_hash;
   // Name of the receipts track, receipts/<viewer>; null or "" selects unity-<random>.
   const char *viewer;
-  // HC_NO_RECEIPTS, HC_INSECURE, HC_LIST_SESSIONS.
+  // HC_NO_RECEIPTS, HC_INSECURE, HC_LIST_SESSIONS, HC_PLATFORM_VIDEO.
   uint32_t flags;
   // Delivery timeout of objects, ms; 0 uses the catalog's.
   uint32_t delivery_timeout_ms;
-  // Decoder threads, and as many again for 360° tiles; 0 selects the number of processors minus
-  // one, at most four.
+  // Decoder threads, at most 16, and as many again for 360° tiles; 0 selects the number of
+  // processors minus one, from one to four.
   uint32_t decode_threads;
   uint32_t reserved;
 } HcConfig;
@@ -333,7 +337,7 @@ typedef struct {
   uint64_t captured_us;
   // Sensor's own clock.
   uint64_t device_us;
-  // Last byte of the first object, local clock.
+  // Arrival of the last byte of the first object, local clock.
   uint64_t arrived_us;
   // End of decoding, local clock.
   uint64_t decoded_us;
@@ -479,10 +483,10 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-// HC_ABI_VERSION of the library. Call this first.
+// Returns the library's HC_ABI_VERSION. Call this first.
 uint32_t hc_abi_version(void);
 
-// Starts connecting and returns at once. Sets *client to null unless the result is HC_OK.
+// Starts connecting and returns immediately. Sets *client to null unless the result is HC_OK.
 int32_t hc_open(const HcConfig *config, HcClient **client);
 
 // Disconnects and frees the client with all its frames. Accepts null.
@@ -491,8 +495,8 @@ void hc_close(HcClient *client);
 // Reads the client's state. Call this once per rendered picture.
 int32_t hc_poll(HcClient *client, HcState *state);
 
-// Returns the client's latest error message, or "". With a null client: that of the calling
-// thread's last failed hc_open, hc_decode or hc_pair.
+// Returns the client's latest error message, or "". With a null client, returns the message of the
+// calling thread's last failed hc_open, hc_decode or hc_pair.
 int32_t hc_error(HcClient *client, char *buffer, size_t capacity, size_t *needed);
 
 // Returns the relay's session names, sorted, each NUL-terminated. HcState.sessions has their
@@ -503,9 +507,9 @@ int32_t hc_sessions(HcClient *client, char *buffer, size_t capacity, size_t *nee
 // tracks[0].size. To query the count, pass null tracks with capacity 0.
 int32_t hc_catalog(HcClient *client, HcTrack *tracks, uint32_t capacity, uint32_t *count);
 
-// Returns X and Y of each pixel's ray at z = 1, interleaved, row-major: 2 × width × height floats,
-// NaN for pixels without a ray. version: HcTrack.version. Tables of subscribed tracks are computed
-// in the background; HC_EMPTY until then, or if no track has that version.
+// Returns X and Y of each pixel's ray at z = 1, interleaved, row-major: 2 × width × height floats.
+// Pixels without a ray have NaN and 0. `version` is that of HcTrack. The tables of subscribed tracks
+// are computed in the background; returns HC_EMPTY until then, or if no track has that version.
 int32_t hc_rays(HcClient *client, uint32_t camera, uint32_t version, float *rays, size_t capacity, size_t *needed);
 
 // Subscribes to a camera, whether or not it is in the catalog yet. The subscription persists
@@ -522,12 +526,12 @@ int32_t hc_unsubscribe(HcClient *client, uint32_t camera);
 // low-resolution base is received.
 int32_t hc_gaze(HcClient *client, float right, float up, float forward, float width, float height);
 
-// Acquires the camera's newest frame; HC_EMPTY if that was acquired before. Release it with
+// Acquires the camera's newest frame, or returns HC_EMPTY if there is no new one. Release it with
 // hc_frame_release.
 int32_t hc_frame_acquire(HcClient *client, uint32_t camera, HcFrame *frame);
 
-// Copies every step-th point (1 = all) of an acquired frame. capacity: words. *points: the number
-// of points.
+// Copies every step-th point (1 = all) of an acquired frame. `capacity` is the size of `words`, in
+// words. `*points` receives the number of points copied, or on HC_E_BUFFER the number to copy.
 int32_t hc_frame_copy(HcClient *client,
                       uint64_t handle,
                       uint32_t step,
@@ -535,26 +539,28 @@ int32_t hc_frame_copy(HcClient *client,
                       size_t capacity,
                       uint32_t *points);
 
-// Releases a frame. shown_us: local time at which it was shown, HC_SHOWN_NOW or HC_NOT_SHOWN.
-// Sends the receipt of a shown frame.
+// Releases a frame, and sends its receipt if it was shown. `shown_us` is the local time at which it
+// was shown, HC_SHOWN_NOW or HC_NOT_SHOWN.
 int32_t hc_frame_release(HcClient *client, uint64_t handle, int64_t shown_us);
 
-// Acquires the 360° picture that is due; HC_EMPTY if that was acquired before. A picture is due
-// the catalog's targetLatency after its capture; under hc_playback, at its position in the
-// recording.
+// Acquires the 360° picture that is due, or returns HC_EMPTY if there is no new one. A picture is
+// due the catalog's targetLatency after its capture or, under hc_playback, at its position in the
+// recording. Release it with hc_picture_release.
 int32_t hc_picture_acquire(HcClient *client, HcPicture *picture);
 
-// Copies a plane of an acquired picture, without row padding. plane: 0 = Y, 1 = Cb, 2 = Cr.
-// capacity: bytes.
+// Copies a plane of an acquired picture, without row padding. `plane` is 0 for Y, 1 for Cb and 2 for
+// Cr. `capacity` is the size of `bytes`.
 int32_t hc_picture_copy(HcClient *client, uint64_t handle, uint32_t plane, uint8_t *bytes, size_t capacity);
 
-// Releases a picture. shown_us: local time at which it was shown, HC_SHOWN_NOW or HC_NOT_SHOWN.
+// Releases a picture. `shown_us` is the local time at which it was shown, HC_SHOWN_NOW or
+// HC_NOT_SHOWN.
 int32_t hc_picture_release(HcClient *client, uint64_t handle, int64_t shown_us);
 
 // Reads the session's clock.
 int32_t hc_clock(HcClient *client, HcClock *clock);
 
-// Statistics of a camera, HC_ALL_CAMERAS or HC_SPHERE. HC_EMPTY until the first frame.
+// Returns the statistics of a camera, HC_ALL_CAMERAS or HC_SPHERE. The result is HC_EMPTY until the
+// first frame.
 int32_t hc_stats(HcClient *client, uint32_t camera, HcStats *stats);
 
 // Controls a recording and returns its state. Actions take effect asynchronously. Only
@@ -562,7 +568,7 @@ int32_t hc_stats(HcClient *client, uint32_t camera, HcStats *stats);
 int32_t hc_playback(HcClient *client, uint32_t action, double position_ms, HcPlayback *playback);
 
 // Decodes the objects of one frame (its descriptions in any order) without a client. To query
-// HcFrame.points and words_per_point, pass null words. capacity: words.
+// HcFrame.points and words_per_point, pass null words. `capacity` is the size of `words`, in words.
 int32_t hc_decode(const uint8_t *const *objects,
                   const size_t *lengths,
                   uint32_t count,
@@ -572,8 +578,9 @@ int32_t hc_decode(const uint8_t *const *objects,
                   HcFrame *frame);
 
 // Returns the address behind a pairing link, `http://host:port/pair/code#key`, as `holocast pair`
-// prints it: moqt://host:port/session?token=…#hash, for hc_open up to its #. Waits up to three
-// seconds for the relay: call it on a separate thread.
+// prints it. The address is moqt://host:port/session?token=…#hash; pass the part before # to hc_open
+// as the URL, and the hash as the certificate hash. Waits up to three seconds for the relay: call it
+// on a separate thread.
 int32_t hc_pair(const char *link, char *buffer, size_t capacity, size_t *needed);
 
 #ifdef __cplusplus

@@ -17,10 +17,10 @@ export ZIG_GLOBAL_CACHE_DIR=$built/zig ZIG_LOCAL_CACHE_DIR=$built/zig
 variable=${target//-/_}
 export "CC_$variable=$PWD/windows/cc" "CXX_$variable=$PWD/windows/cxx" "AR_$variable=$PWD/windows/ar" \
 	"CARGO_TARGET_${variable^^}_LINKER=$PWD/windows/cc"
-export "CARGO_TARGET_${variable^^}_RUSTFLAGS=-Cdlltool=$PWD/windows/dlltool"
-# Compile OpenH264 for store apps with the flags of its own Makefile, and with the UTF-16 variants
-# of text functions.
-export "CXXFLAGS_$variable=-DWINAPI_FAMILY=WINAPI_FAMILY_APP -DUNICODE"
+neon=$(windows/neon.sh "$built/neon" windows/cc)
+export "CARGO_TARGET_${variable^^}_RUSTFLAGS=-Cdlltool=$PWD/windows/dlltool $neon --cfg=windows_slim_errors"
+# OpenH264: the flags of its Makefile for store apps, UTF-16 variants of text functions, and NEON.
+export "CXXFLAGS_$variable=-DWINAPI_FAMILY=WINAPI_FAMILY_APP -DUNICODE -DHAVE_NEON_AARCH64"
 RUSTUP_TOOLCHAIN=${HOLOCAST_NIGHTLY:-nightly} \
 	cargo build --locked --release -p capi --lib --target "windows/uwp/$target.json" \
 	-Zbuild-std=std,panic_unwind -Zjson-target-spec
@@ -30,3 +30,4 @@ cp "$built/$target/release/holocast.dll" "$out/"
 # zig's linker has no option for this flag, without which store apps refuse the library.
 python3 windows/check.py set-appcontainer "$out/holocast.dll"
 python3 windows/check.py uwp-arm64 "$out/holocast.dll"
+python3 simd.py arm64 "$built/$target"/release/build/openh264-sys2-*/out/*.a

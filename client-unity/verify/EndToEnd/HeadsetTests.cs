@@ -1,6 +1,8 @@
 using System;
 using System.Collections;
+using System.IO;
 using System.Linq;
+using System.Text.RegularExpressions;
 using Microsoft.MixedReality.OpenXR;
 using Microsoft.MixedReality.OpenXR.ARFoundation;
 using NUnit.Framework;
@@ -164,7 +166,7 @@ namespace Holocast.Verify
             yield return null;
         }
 
-        // The answer is part of the end-to-end tests.
+        // The end-to-end tests cover the answer.
         [UnityTest]
         public IEnumerator PairingCodeAsksTheRelay()
         {
@@ -228,6 +230,19 @@ namespace Holocast.Verify
             yield return null;
             Assert.AreEqual(1, Object.FindObjectsByType<XROrigin>(FindObjectsSortMode.None).Length);
             Assert.IsTrue(rig.GetComponent<ARMarkerManager>() != null, "the manager is not on the rig");
+        }
+
+        // The frame of the sample Self-test, whole and damaged.
+        [Test]
+        public void SelfTestTimesAFrame()
+        {
+            byte[] frame = File.ReadAllBytes(Path.Combine(Lab.Root,
+                "client-unity/Packages/dev.holocast.client/Samples~/SelfTest/Frame.bytes"));
+            string text = HolocastSelfTest.Decoding(frame);
+            Assert.IsTrue(Regex.IsMatch(text, @"^\nDecoding 16810 points: \d+\.\d\d ms$"), text);
+            Array.Resize(ref frame, frame.Length / 2);
+            text = HolocastSelfTest.Decoding(frame);
+            Assert.IsTrue(Regex.IsMatch(text, @"^\nDecoding: .*[a-z]"), text);
         }
 
         // Managers exist, but OpenXR offers neither anchors nor markers.

@@ -47,8 +47,8 @@ namespace Holocast.Verify
 
         static int nextPort = new System.Random().Next(20000);
 
-        // A port that is free for both UDP and TCP. It is below the ephemeral range: no outgoing connection can take it
-        // before the program under test does.
+        // A port that is free for both UDP and TCP. As it is below the ephemeral range, no outgoing connection can take
+        // it before the program under test does.
         public static int FreePort()
         {
             for (; ; )

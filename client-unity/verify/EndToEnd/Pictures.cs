@@ -439,7 +439,7 @@ namespace Holocast.Verify
             Console.WriteLine("ok    " + result);
         }
 
-        // The shift to the left, in pixels, at which the second picture matches the first best.
+        // The shift to the left, in pixels, at which the second picture best matches the first.
         static int Parallax(byte[] left, byte[] right)
         {
             int best = 0;

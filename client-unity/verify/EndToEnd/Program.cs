@@ -41,7 +41,7 @@ namespace Holocast.Verify
             }
         }
 
-        // name: tests to run, or, after a minus, tests to skip.
+        // name: the tests to run or, after a minus sign, to skip.
         static int EndToEnd(string name)
         {
             int failed = 0, passed = 0;

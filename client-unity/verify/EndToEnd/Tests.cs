@@ -89,7 +89,7 @@ namespace Holocast.Verify
                 + s.FramesLost);
             Check.That(s.FirstFrameMs > 0 && s.FirstFrameMs < sinceOpen.Elapsed.TotalMilliseconds, "first frame after "
                 + F(s.FirstFrameMs) + " ms");
-            // Both clocks are this machine's: no frame can be older than the publisher.
+            // Both clocks are this machine's, so no frame can be older than the publisher.
             Check.That(s.RunDelayP50 > 0 && s.RunDelayP50 < sinceStart.Elapsed.TotalMilliseconds, "frame delay p50 "
                 + F(s.RunDelayP50) + " ms");
             Check.That(s.RunDelayP50 <= s.RunDelayP95 && s.FramesShown <= s.Frames && s.FramesDamaged == 0,
@@ -122,7 +122,7 @@ namespace Holocast.Verify
             var first = new Stage(Url(port, "late"));
             first.UntilShown("the first viewer's frame");
             Loop.Clear();
-            // The next frame is more than a quarter of an hour away: this one comes from the relay's cache.
+            // The next frame is more than a quarter of an hour away, so this one comes from the relay's cache.
             var stage = new Stage(Url(port, "late"));
             stage.UntilShown("a late viewer's first frame");
             Console.WriteLine("      first frame " + F(stage.Statistics().FirstFrameMs) + " ms");
@@ -274,7 +274,7 @@ namespace Holocast.Verify
                 stage.Until("the seek", () => !stage.Playback.IsLive && stage.Playback.Position >= 1.9);
                 stage.Playback.Pause();
                 stage.Until("the pause", () => !stage.Playback.Playing);
-                // Position and frame settle, although the test continues.
+                // While paused, neither the position nor the frame changes.
                 stage.Settled("the paused playback", () => (stage.Playback.Position, stage.Statistics().FramesShown));
                 stage.Playback.Seek(2.2);
                 stage.Until("a forward seek while paused", () => Math.Abs(stage.Playback.Position - 2.2) < 0.01
@@ -478,7 +478,7 @@ namespace Holocast.Verify
                 + " hostile objects dropped");
         }
 
-        // Memory does not grow. HOLOCAST_SOAK: duration in seconds, 30 by default.
+        // Memory does not grow. HOLOCAST_SOAK sets the duration in seconds, 30 by default.
         static void NoGrowth(Lab lab)
         {
             double seconds = double.Parse(Environment.GetEnvironmentVariable("HOLOCAST_SOAK") ?? "30",
@@ -925,7 +925,7 @@ namespace Holocast.Verify
             }
         }
 
-        // A relay with keys: without a token, with one for all sessions, and with ones for some.
+        // A relay with keys, without a token, with a token for all sessions, and with tokens for some.
         static void Token(Lab lab)
         {
             int port = Lab.FreePort();

@@ -10,8 +10,8 @@ using System.Text.RegularExpressions;
 
 namespace Holocast.Verify
 {
-    // Checks that every member of Unity and other packages that the package uses exists, to prevent
-    // the stub from inventing any. Uses Unity's signatures as published for TypeScript
+    // Checks that every member of Unity and other packages that the package uses exists, since the
+    // stub might contain invented ones. Uses Unity's signatures as published for TypeScript
     // (unity-types), and a manually reviewed list (Stub/reviewed.txt) for members missing there.
     sealed class Api
     {

@@ -18,7 +18,7 @@ namespace Holocast.Verify
             ("editor",
                 new[] { "UNITY_EDITOR", "UNITY_EDITOR_WIN", "UNITY_STANDALONE", "UNITY_STANDALONE_WIN",
                 "ENABLE_LEGACY_INPUT_MANAGER" }),
-            // MRTK's template has the Input System alone.
+            // MRTK's template enables only the Input System.
             ("uwp",
                 new[] { "UNITY_WSA", "ENABLE_IL2CPP", "ENABLE_WINMD_SUPPORT", "ENABLE_INPUT_SYSTEM",
                 "HOLOCAST_INPUT_SYSTEM" }),

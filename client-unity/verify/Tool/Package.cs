@@ -155,7 +155,7 @@ namespace Holocast.Verify
                 case ".shader": importer = "ShaderImporter:"; more =
                     "  defaultTextures: []\n  nonModifiableTextures: []\n"; break;
                 case ".hlsl": importer = "ShaderIncludeImporter:"; break;
-                case ".md": case ".xml": importer = "TextScriptImporter:"; break;
+                case ".bytes": case ".md": case ".xml": importer = "TextScriptImporter:"; break;
                 case ".json": importer = Path.GetFileName(asset) == "package.json"
                     ? "PackageManifestImporter:" : "TextScriptImporter:"; break;
             }
@@ -164,8 +164,8 @@ namespace Holocast.Verify
                 + "  userData: \n  assetBundleName: \n  assetBundleVariant: \n";
         }
 
-        // Files and folders that Unity imports: all except hidden ones and those ending in ~, but
-        // including samples, which become assets when imported.
+        // Files and folders that Unity imports. Skips hidden names and names that end in ~, except for
+        // samples, which become assets when imported.
         static IEnumerable<string> Assets(string root)
         {
             if (!Directory.Exists(root))

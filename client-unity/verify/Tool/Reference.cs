@@ -21,7 +21,7 @@ namespace Holocast.Verify
             public string Obsolete;
         }
 
-        // Begins the text of a member that the compiler refuses.
+        // Prefix of the [Obsolete] text of a member whose use is a compile error.
         public const string Error = "error: ";
 
         readonly Dictionary<string, Declared> types = new Dictionary<string, Declared>();
@@ -41,7 +41,7 @@ namespace Holocast.Verify
                 foreach (string text in texts.Where(t => !files.Contains(t) && declares.IsMatch(t)))
                 {
                     files.Add(text);
-                    // Both branches of conditions: their symbols are the platforms'.
+                    // Keep both branches of #if, since the symbols depend on the platform.
                     string all = Regex.Replace(text, @"^\s*#.*$", "", RegexOptions.Multiline);
                     foreach (MemberDeclarationSyntax m in CSharpSyntaxTree.ParseText(all).GetCompilationUnitRoot()
                         .Members)

@@ -103,8 +103,8 @@ export interface KeepOptions extends ConnectOptions {
    */
   readonly use: (session: Session) => void;
   /**
-   * Called when a session ends or cannot be opened; the next attempt follows in `retryIn`
-   * milliseconds.
+   * Called when a session ends or cannot be opened. Unless the browser lacks WebTransport, the next
+   * attempt follows in `retryIn` milliseconds.
    */
   readonly failed: (why: Error, retryIn: number) => void;
 }

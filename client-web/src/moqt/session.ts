@@ -786,7 +786,7 @@ export class Session {
       if (m === null)
         throw new RequestError(RequestCode.INTERNAL_ERROR, `the relay closed ${what} without an answer`, 0);
       if (m.type === "error") throw new RequestError(m.code, m.reason, m.retryAfter);
-      if (m.type === "goaway") throw new RequestError(RequestCode.GOING_AWAY, "the relay asks to move the request", 0);
+      if (m.type === "goaway") throw new RequestError(RequestCode.GOING_AWAY, "the relay asked to move the request", 0);
       if (m.type !== type) throw violation(`${m.type} in answer to ${what}`);
       return m as Extract<Message, { type: T }>;
     } catch (e) {

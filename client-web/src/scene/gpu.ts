@@ -25,7 +25,7 @@ interface Picture {
 export class GpuQueue {
   /** Every stride-th point is drawn, to keep the drawing time bounded. */
   stride = 1;
-  /** Duration of the last picture, from submission to completion. */
+  /** GPU time of the last picture: until its completion, from its submission or the previous completion if later. */
   took = 0;
   readonly #pictures: Picture[] = []; // oldest first
   #finished = 0;

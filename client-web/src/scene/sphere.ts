@@ -123,8 +123,8 @@ export class VideoSphere {
   }
 
   /**
-   * Uploads a tile's picture to the atlas. False if shown tiles fill the atlas, or the picture has
-   * the wrong size.
+   * Uploads a tile's picture to the atlas. Returns false if shown tiles fill the atlas, or the picture
+   * has the wrong size.
    */
   uploadTile(tile: number, frame: VideoFrame): boolean {
     const { width, height } = this.#grid.rect(tile);

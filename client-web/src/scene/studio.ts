@@ -299,7 +299,7 @@ export class Studio {
     if (this.#subjectsMiddle()) this.stage.position.set(-this.#middle.x, -this.#grid.position.y, -this.#middle.z - 1.8);
   }
 
-  /** True if the GPU is still busy, so another picture would queue up. In WebXR every frame is drawn. */
+  /** True if no further picture may be submitted to the GPU yet. In WebXR every frame is drawn. */
   busy(now: number): boolean {
     return this.#gpu.busy(now) && !this.renderer.xr.isPresenting;
   }

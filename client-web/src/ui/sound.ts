@@ -2,7 +2,7 @@
 import { localTime } from "../media/session/clock.ts";
 import { mediaTime, type Due, type Samples } from "../media/tiles/messages.ts";
 
-/** Sound is scheduled this many ms ahead, as the page may be busy in between. */
+/** Sound is scheduled up to this many ms ahead, in case the page is busy in between. */
 const AHEAD = 400;
 const TICK = 50;
 /** A piece that is off by more than this many seconds is scheduled at its own time instead of appended. */

@@ -35,7 +35,7 @@ const SAMPLES = 10;
 interface Waiting {
   /** Oldest first. */
   readonly frames: { readonly frame: VideoFrame; readonly quality: number }[];
-  /** Timestamp (µs) and quality of the last picture due, and of the picture on the GPU. */
+  /** Timestamp (µs) and quality of the last picture due, and timestamp of the picture on the GPU. */
   due: number;
   quality: number;
   shown: number;
@@ -55,7 +55,7 @@ export interface VideoStats {
   readonly tile_hits: number;
   /** Number of stalls of the base sphere. */
   readonly stalls: number;
-  /** Time in ms from the last turn of the head to a sharp viewport; null before the first turn. */
+  /** Time in ms that the viewport last took to become sharp again, as after a turn of the head; null at first. */
   readonly motion_to_quality_ms: number | null;
   /** Tile requests: SUBSCRIBE, REQUEST_UPDATE and cancellations. */
   readonly tile_messages: number;

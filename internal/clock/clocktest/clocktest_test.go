@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestStep checks that the wall clock reading changes and the monotonic one does not.
+// TestStep checks that Step changes the wall clock reading but not the monotonic reading.
 func TestStep(t *testing.T) {
 	now := time.Now()
 	for _, d := range []time.Duration{time.Hour, -time.Hour, -time.Second, 0} {

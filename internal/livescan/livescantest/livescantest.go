@@ -21,7 +21,8 @@ type Client struct {
 	// Matrix is the client's pose in its own format: for KinectV2 a rotation and a translation, for
 	// AzureKinect the three rows of a matrix. It is nil for a client without a pose.
 	Matrix *[12]float32
-	// Frame is called for each requested frame. If it returns nil, the client does not answer.
+	// Frame returns the next requested frame. If Frame is nil, the client does not answer requests for
+	// frames.
 	Frame func() *pointcloud.Points
 
 	// Numbers of requests received.

@@ -37,7 +37,7 @@ type Panel struct {
 // A Series is one line of a panel.
 type Series struct {
 	Name string
-	T, Y []float64 // T in the unit of the axis X, Y in the panel's unit; NaN leaves a gap
+	T, Y []float64 // T in the unit of Panel.X, Y in that of Panel.Title; NaN leaves a gap
 }
 
 // Save draws the panels to a .png or .svg file.

@@ -24,8 +24,8 @@ type End struct {
 	Device    string
 }
 
-// Connect creates a pair of virtual Ethernet devices, brought up with offloads disabled: the cable
-// carries packets of at most MTU bytes with valid checksums.
+// Connect creates a pair of virtual Ethernet devices and brings them up with offloads disabled, so
+// that the cable carries packets of at most MTU bytes with valid checksums.
 func Connect(a, b End) error {
 	attributes := netlink.NewLinkAttrs()
 	attributes.Name = a.Device

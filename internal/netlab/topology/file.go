@@ -317,7 +317,7 @@ type event struct {
 // conditions are wire.Conditions under construction.
 type conditions struct {
 	wire.Conditions
-	queue string // as written: a queue in time depends on the rate, which may change
+	queue string // as written, because a queue given as a time depends on the rate, which may change
 }
 
 func (p filePath) timeline(direction string) ([]wire.Change, error) {

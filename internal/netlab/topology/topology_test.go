@@ -99,7 +99,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// parsed inserts lines into a path of a valid topology.
+// parsed parses a valid topology with lines inserted into its path.
 func parsed(lines string) (*Topology, error) {
 	path := strings.ReplaceAll(lines, "\n", "\n    ")
 	return Parse([]byte("name: x\nhosts: [a, b]\npaths:\n  - name: p\n    between: [a, b]\n    " + path + "\n"))

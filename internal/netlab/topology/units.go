@@ -86,7 +86,7 @@ func parseRange(s string, most time.Duration) (low, high time.Duration, err erro
 	return low, high, nil
 }
 
-// parseQueue parses a limit in packets, in bytes, or in time at rate bit/s. It returns 0 for an
+// parseQueue parses a limit in packets, in bytes, or as a time at rate bit/s. It returns 0, 0 for an
 // unlimited queue.
 func parseQueue(s string, rate float64) (bytes, packets int, err error) {
 	if strings.TrimSpace(s) == "unlimited" {
@@ -97,7 +97,7 @@ func parseQueue(s string, rate float64) (bytes, packets int, err error) {
 			return 0, 0, fmt.Errorf("%q: want more than 0s and at most %v", s, maxDelay)
 		}
 		if rate == 0 {
-			return 0, 0, fmt.Errorf("%q: a queue in time needs a rate", s)
+			return 0, 0, fmt.Errorf("%q: a queue given as a time needs a rate", s)
 		}
 		return max(1, int(math.Round(rate/8*d.Seconds()))), 0, nil
 	}

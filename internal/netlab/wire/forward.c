@@ -15,7 +15,7 @@
 
 enum {
 	BATCH = 16,         // packets per sendmmsg
-	CHUNK_SLOTS = 256,  // slots allocated at a time: touching new memory delays packets
+	CHUNK_SLOTS = 256,  // slots allocated at a time, because touching new memory delays packets
 	FIRST_CHUNKS = 128, // 64 MiB, enough for a second at 500 Mbit/s
 	MAX_CHUNKS = 1 << 14,
 };
@@ -29,8 +29,8 @@ static const int64_t early = 5 * microsecond;
 // packets leave 15 µs later on average.
 static const int64_t nap = 40 * microsecond;
 
-// Bounds of the polling interval while packets are in flight, which follows the shortest delay.
-// With none in flight the thread sleeps in poll, for at most idle.
+// Bounds of the polling interval while packets are in flight; between them it is the shortest delay
+// of any link. With none in flight the thread sleeps in poll, for at most idle.
 static const int64_t shortest_glance = 50 * microsecond, longest_glance = millisecond;
 static const int64_t idle = 10 * millisecond;
 
@@ -74,8 +74,8 @@ static int64_t read_clock(clockid_t clock)
 }
 
 // compare_clocks measures the offset from the kernel's timestamps (CLOCK_REALTIME) to
-// CLOCK_MONOTONIC. If the thread is preempted between the two readings, packets would seem to
-// arrive early: such a measurement is discarded unless the last good one is old.
+// CLOCK_MONOTONIC. Preemption between the readings would falsify it, so a measurement that took too
+// long is discarded unless the last good one is old.
 static void compare_clocks(struct run *r)
 {
 	int64_t shortest = INT64_MAX, difference = 0, now = 0;

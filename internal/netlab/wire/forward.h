@@ -28,7 +28,7 @@ struct forward_port {
 struct forward_counts {
 	uint64_t packets_in, bytes_in, packets_out, bytes_out;
 	uint64_t lost, lost_burst, queue_full;
-	uint64_t failed; // by mistake: see forward_faults
+	uint64_t failed; // for other reasons: see forward_faults
 	uint64_t delay_sum; // ns from arrival to departure, summed over packets out
 	uint64_t delay_min, delay_max;
 	uint64_t queue_max; // bytes
@@ -73,7 +73,7 @@ struct forwarder {
 	const char *failed;   // call that set error
 	uint64_t cpu;         // CPU time of the thread, ns
 	uint64_t wakes;       // number of sleeps
-	uint64_t rows_lost;   // overwritten before they were read
+	uint64_t rows_lost;   // dropped because the reader was too slow
 	struct histogram late[FORWARD_LINKS]; // |departed − due|, ns
 	struct histogram delay[FORWARD_LINKS]; // departed − arrived, ns
 	struct forward_faults faults[FORWARD_LINKS];

@@ -83,7 +83,7 @@ type Port struct {
 type Options struct {
 	Interval  time.Duration // between samples [100 ms]
 	Priority  int           // of SCHED_FIFO; negative = ordinary scheduling [50]
-	CPU       int           // CPU to run on [any but 0]
+	CPU       int           // CPU to run on, not 0 [any]
 	MaxMemory int           // bytes of packets in flight [1 GiB]
 	Late      time.Duration // departure error above which LinkReport.LatePackets counts [0: every packet]
 }
@@ -97,7 +97,7 @@ type Counts struct {
 	Lost       uint64 `json:"lost"`       // by Loss
 	LostBurst  uint64 `json:"lost_burst"` // by BurstLoss
 	QueueFull  uint64 `json:"queue_full"`
-	Failed     uint64 `json:"failed"` // by mistake: see Faults
+	Failed     uint64 `json:"failed"` // for other reasons: see Faults
 	// Time from arrival to departure of the packets that left, in milliseconds.
 	DelayMean float64 `json:"delay_mean_ms"`
 	DelayMin  float64 `json:"delay_min_ms"`

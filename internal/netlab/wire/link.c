@@ -98,7 +98,7 @@ static void change_until(struct link *l, int64_t time)
 		begin(l, &l->ahead[l->next++]);
 }
 
-// draw_until brings the varied delay up to time.
+// draw_until brings the varied delay up to date at time.
 static void draw_until(struct link *l, int64_t time)
 {
 	if (!l->now.varied || time < l->draw_at)
@@ -208,7 +208,7 @@ static void serve(struct link *l, int64_t time)
 		int64_t done = from, change = change_at(l);
 		if (l->now.rate > 0)
 			done += (int64_t)ceil(l->bits * 1e9 / l->now.rate);
-		if (done > change && change <= time) { // the remaining bits go at another rate
+		if (done > change && change <= time) { // the remaining bits are sent at another rate
 			l->bits -= (double)(change - from) * l->now.rate * 1e-9;
 			if (l->bits < 1e-6)
 				l->bits = 1e-6; // started, nearly finished

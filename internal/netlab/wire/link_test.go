@@ -272,7 +272,7 @@ func TestLinkVariation(t *testing.T) {
 			if calm && delay != 20*ms {
 				t.Fatalf("packet %d had %v in the calm", p.ID, delay)
 			}
-			if delay < 20*ms || delay > 70*ms+550*time.Microsecond { // up to 50 packets follow each other every 10 µs
+			if delay < 20*ms || delay > 70*ms+550*time.Microsecond { // up to 50 packets, 10 µs apart
 				t.Fatalf("packet %d had %v", p.ID, delay)
 			}
 			if p.Due < lastDue {

@@ -65,7 +65,7 @@ func SyntheticCloud(width, height int, seed uint64) Cloud {
 			depth = (far - math.Sqrt(in)) / a
 			shade = 0.4 + 0.6*math.Sqrt(in)/radius
 			if in < 0.03*radius*radius {
-				continue // depth cameras have no clear reading at the edge
+				continue // depth cameras have no clear reading at edges
 			}
 		}
 		depth += r.NormFloat64() * depth * 0.0008

@@ -1,4 +1,4 @@
-// Package servicetest has tests that every program passes.
+// Package servicetest has tests that every program must pass.
 package servicetest
 
 import (

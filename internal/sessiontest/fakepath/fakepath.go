@@ -34,12 +34,12 @@ func Test(t *testing.T, f func(*testing.T)) {
 
 // Direction describes one direction of a path.
 type Direction struct {
-	// Rate returns the bottleneck's rate in bytes per second during a second after Begin, starting
-	// from 0. It must be positive. Nil means unlimited.
+	// Rate returns the bottleneck's rate, in bytes per second, during the given second after Begin,
+	// counted from 0. It must be positive. Nil means unlimited.
 	Rate  func(second int) float64
 	Delay time.Duration
-	// Queue is the maximum queueing delay at the rate when a packet arrives. Packets above it are
-	// dropped. 0 means unlimited.
+	// Queue is the maximum queueing delay at the rate when a packet arrives. A packet that would
+	// exceed it is dropped, unless the queue is empty. 0 means unlimited.
 	Queue time.Duration
 }
 

@@ -69,7 +69,7 @@ const (
 	quietFailure = 10 * time.Second
 )
 
-// confirmation limits how long an edge's departure waits until the senders that feed it stop.
+// confirmation limits how long a departing edge waits for the senders that feed it to stop.
 const confirmation = 1500 * time.Millisecond
 
 // New opens the signalling socket and the state file, and restores the state of an earlier run. A
@@ -236,7 +236,7 @@ func signalled(c chan struct{}) {
 	}
 }
 
-// event calls do with the current time, then carries out the effects on the policy.
+// event calls do with the current time, then carries out the resulting effects.
 func (p *Plane) event(do func(now time.Time)) {
 	p.mu.Lock()
 	now := time.Now()
@@ -350,7 +350,8 @@ func (p *Plane) Leave(ctx context.Context, edge string) (err error) {
 	return err
 }
 
-// applied waits until the senders of flows report their path sets in force.
+// applied waits until the senders of flows report their path sets in force. It returns
+// policy.ErrUnconfirmed if one has not within confirmation.
 func (p *Plane) applied(ctx context.Context, flows []netip.Addr) error {
 	ctx, stop := context.WithTimeout(ctx, confirmation)
 	defer stop()

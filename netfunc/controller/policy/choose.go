@@ -149,8 +149,8 @@ func (e *Engine) replicates(f *flow) bool {
 	return s != nil && s.policies[f.Destination].Paths.Len() > 1
 }
 
-// settling reports whether an edge of f has just registered, so paths which it does not report
-// up yet do not count as lost.
+// settling reports whether an edge of f registered so recently that paths it does not report as up do
+// not count as lost yet.
 func (e *Engine) settling(f *flow) bool {
 	s, r := e.edges[f.Sender], e.receiver(f)
 	return (s != nil && !s.settled) || (r != nil && !r.settled)
@@ -211,8 +211,8 @@ func (e *Engine) pair(f *flow) (changed bool) {
 	return was != [2]string{f.Sender, f.Receiver}
 }
 
-// candidate returns the highest-ranked edge, preferring edges that are not lost and, among equals, the
-// current edge.
+// candidate returns the highest-ranked edge that is not lost or, if all are lost, the highest-ranked
+// one. Among equals it prefers the current edge.
 func (e *Engine) candidate(now string, rank func(*edge) int) string {
 	best, found := "", -1
 	for _, name := range e.names() {

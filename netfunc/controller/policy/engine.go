@@ -65,8 +65,8 @@ func New(conf Config) *Engine {
 }
 
 // Reconfigure applies another valid configuration. Flows without an operator's setting adopt its mode.
-// Edges whose claims it no longer grants are removed, and their names returned. The limits and the
-// report interval, which edges learn in their hello, do not change.
+// Edges whose claims it no longer grants are removed, and their names returned. The report interval,
+// which edges learn in their hello, and the limits do not change.
 func (e *Engine) Reconfigure(now time.Time, conf Config) (gone []string) {
 	conf.ReportInterval = e.conf.ReportInterval
 	conf.MaxFlows, conf.MaxEdges, conf.KeepDecisions = e.conf.MaxFlows, e.conf.MaxEdges, e.conf.KeepDecisions
@@ -304,13 +304,13 @@ func (e *Engine) compare(now time.Time, c *edge) {
 	}
 }
 
-// elsewhere reports whether c no longer sends for f.
+// elsewhere reports whether f has left c: its sender is another edge that is not lost, or none.
 func (e *Engine) elsewhere(f *flow, c *edge) bool {
 	s := e.edges[f.Sender]
 	return s != c && (s == nil || !s.Lost)
 }
 
-// adopt creates a flow for an unknown policy in force, which an earlier run left whose state is lost.
+// adopt creates a flow for an unknown policy in force, left by an earlier run whose state is lost.
 // Nothing changes for viewers.
 func (e *Engine) adopt(now time.Time, c *edge, p api.Policy) {
 	f, err := e.flow(now, p.Destination)
@@ -476,7 +476,7 @@ func (e *Engine) Set(now time.Time, dst netip.Addr, s api.Setting) (api.Flow, er
 	dst = dst.Unmap()
 	switch {
 	case !dst.IsValid() || dst.Zone() != "" || dst.IsUnspecified():
-		return api.Flow{}, fmt.Errorf("%w: destination %q is not an address without zone", ErrInvalid, dst)
+		return api.Flow{}, fmt.Errorf("%w: destination %q: want an IP address without a zone", ErrInvalid, dst)
 	case !knownMode(s.Mode):
 		return api.Flow{}, fmt.Errorf("%w: mode %.20q is not auto, duplicate, redirect or off", ErrInvalid, s.Mode)
 	}

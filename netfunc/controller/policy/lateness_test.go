@@ -18,7 +18,7 @@ type stream struct {
 	floor   time.Duration                                 // one-way delay
 	noise   time.Duration                                 // mean of extra delay, per packet
 	varies  [2]time.Duration                              // range of extra delay, held for 50 to 200 ms
-	step    time.Duration                                 // delay added permanently, from begins on
+	step    time.Duration                                 // delay added permanently at begins
 	dead    bool                                          // once it varies
 	decode  func(*rand.Rand, time.Duration) time.Duration // time to show a frame
 	conf    func(*Config)
@@ -149,7 +149,7 @@ func decoding(least, most, pauses time.Duration) func(*rand.Rand, time.Duration)
 	}
 }
 
-// levels holds the frame sizes of Table I's streams, in packets of 1400 bytes.
+// levels holds the frame sizes of Table I's streams, in 1400-byte packets.
 var levels = map[string]int{"NFOV": 210, "HD": 340, "FHD": 645}
 
 // table1 is path 1 of Table I.

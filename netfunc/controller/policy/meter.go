@@ -12,8 +12,8 @@ const (
 	// rhythm is the number of intervals whose median is the frame interval, and among which late
 	// intervals are counted. enoughRhythm of them suffice for a verdict.
 	rhythm, enoughRhythm = 64, 16
-	// lateCount is the number of late intervals that fire the trigger. One change of a path's delay
-	// causes one.
+	// lateCount is the number of late intervals that fire the trigger. A single change of a path's delay
+	// causes only one.
 	lateCount = 2
 	// silentIntervals is the shortest silence, in frame intervals, that counts for a slow flow.
 	silentIntervals = 4

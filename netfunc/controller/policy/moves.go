@@ -71,8 +71,8 @@ func (e *Engine) signalUnknown(now time.Time, f *flow) {
 	}
 }
 
-// signal sends the flow's path set to the sender once. Until the receiver has confirmed, a sender that
-// is duplicating receives only one of the paths.
+// signal sends the flow's path set to the sender once. Until the receiver has confirmed, it signals
+// only a sender that is duplicating, and only one of the paths.
 func (e *Engine) signal(now time.Time, f *flow) {
 	s := e.edges[f.Sender]
 	if s == nil {
@@ -218,7 +218,7 @@ func (e *Engine) futile(now time.Time, f *flow, why string) {
 	})
 }
 
-// steer moves a flow to the best single path because there is no receiver.
+// steer moves a flow to the best single path because there is no reachable receiver.
 func (e *Engine) steer(now time.Time, f *flow, why string) {
 	among := f.Paths & e.usable(f)
 	if among == 0 || f.Paths.Len() == 1 { // there are no replicas to choose from, so try another path

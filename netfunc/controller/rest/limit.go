@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Rate limits the calls of one address.
+// Rate limits the calls of one caller, which is an address or an edge with its own credential.
 type Rate struct {
 	PerSecond float64 // sustained; 0 = unlimited
 	Burst     int     // maximum burst

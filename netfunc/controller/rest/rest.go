@@ -110,7 +110,7 @@ func routes() []route {
 // SetAuth replaces the credentials for later requests.
 func (s *Server) SetAuth(a Auth) { s.auth.Store(&a) }
 
-// SetRate replaces the rate limit per address.
+// SetRate replaces the rate limit per caller.
 func (s *Server) SetRate(r Rate) { s.limiter.Store(newLimiter(r)) }
 
 // New returns a Server.
@@ -124,7 +124,8 @@ func New(c Config, p *control.Plane) *Server {
 	return s
 }
 
-// handle returns a handler for the routes that serves selects, and for rest below "/".
+// handle returns a handler for the routes for which serves returns true. Other paths outside /v1/ go to
+// rest.
 func (s *Server) handle(serves func(route) bool, rest http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	methods := map[string]string{}
@@ -491,7 +492,7 @@ func destination(r *http.Request) (netip.Addr, error) {
 	if err != nil || dst.Zone() != "" {
 		return dst, &api.Problem{
 			Status: http.StatusUnprocessableEntity,
-			Detail: fmt.Sprintf("destination %.60q is not an address without zone", r.PathValue("destination")),
+			Detail: fmt.Sprintf("destination %.60q: want an IP address without a zone", r.PathValue("destination")),
 		}
 	}
 	return dst, nil

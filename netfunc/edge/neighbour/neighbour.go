@@ -23,8 +23,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// refreshEvery is the interval of polling, which complements notifications: the kernel reports a lost
-// carrier up to a second late, netlink drops notifications under load, and next hops must stay
+// refreshEvery is the interval of polling, which complements notifications because the kernel reports
+// a lost carrier up to a second late, netlink drops notifications under load, and next hops must stay
 // resolved.
 const refreshEvery = 200 * time.Millisecond
 
@@ -158,7 +158,7 @@ func (t *Table) follow(ctx context.Context) error {
 	}
 }
 
-// refresh queries the kernel about the hops that which selects, and reports changes.
+// refresh queries the kernel about the hops selected by which, and reports changes.
 func (t *Table) refresh(which func(Hop) bool) {
 	for _, h := range t.Hops {
 		if !which(h) {

@@ -162,8 +162,8 @@ func (p *Prober) receive(conn *net.UDPConn) error {
 	}
 }
 
-// received returns the kernel's receive timestamp from a control message. It excludes the scheduling
-// delay of this process.
+// received returns the kernel's receive timestamp from a control message, which excludes the
+// scheduling delay of this process, or the current time if there is none.
 func received(oob []byte) time.Time {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err == nil {

@@ -40,7 +40,7 @@ type Stats struct {
 	Sent, Answered uint64        // probes
 	Refused        uint64        // packets on the probe port that are not the peer's probes
 	LastAnswer     time.Time     // zero = none yet
-	Silent         time.Duration // since the first probe after the last answer
+	Silent         time.Duration // since the first probe sent after the last one answered
 }
 
 // sending returns the sequence number of a probe sent at now.
@@ -53,7 +53,7 @@ func (w *window) sending(now time.Time) uint32 {
 }
 
 // answered processes the answer to probe n, received at now, which the peer held for dwell. It
-// reports whether the probe was still unanswered.
+// reports whether the probe was among the newest and still unanswered.
 func (w *window) answered(n uint32, now time.Time, dwell time.Duration) bool {
 	if uint64(w.next-n-1) >= min(remembered, w.stats.Sent) {
 		return false // forgotten, or never sent

@@ -102,8 +102,8 @@ func (r *Reporter) Uplink(o api.Observation) {
 	wake(r.seen)
 }
 
-// Eliminate reports paths to remove until delivered. It is merged with an undelivered elimination
-// of the same destination.
+// Eliminate reports paths to remove, and retries until delivery. The elimination is merged with an
+// undelivered one of the same destination.
 func (r *Reporter) Eliminate(e api.Elimination) {
 	r.init()
 	r.mu.Lock()
@@ -278,7 +278,8 @@ func (r *Reporter) connected() {
 	wake(r.seen)
 }
 
-// lost records a failure. It logs only the first one after each connection.
+// lost records a failure. It logs the first one after each connection, and later ones if the error
+// differs.
 func (r *Reporter) lost(err error) {
 	r.mu.Lock()
 	was := r.status

@@ -169,6 +169,6 @@ def address(text: object) -> Address:
     except ValueError:
         out = None
     if out is None or out.is_unspecified:
-        raise Refused(400, f"{str(text)[:80]!r} is not an address without zone")
+        raise Refused(400, f"{str(text)[:80]!r}: want an IP address without a zone")
     mapped = getattr(out, "ipv4_mapped", None)
     return mapped or out

@@ -55,8 +55,8 @@ func (k *kernelAEAD) run(t testing.TB, program string, in aeadAead) (uint32, aea
 	return result, out
 }
 
-// input returns a packet with its key, nonce, text and associated data, in a buffer with remains of
-// another packet.
+// input returns a packet with its key, nonce, text and associated data, in a buffer that still holds
+// the end of another packet.
 func input(key, nonce, text, data []byte) (a aeadAead) {
 	for i := range a.Cipher.Key {
 		a.Cipher.Key[i] = binary.LittleEndian.Uint32(key[4*i:])
@@ -127,7 +127,7 @@ func TestAEAD(t *testing.T) {
 		if result, out := k.run(t, "open", in); result != 0 || !bytes.Equal(wordBytes(out.Text[:])[:length], text) {
 			t.Fatalf("opened incorrectly: result %d, %s", result, where)
 		}
-		// With one wrong bit anywhere, nothing is decrypted.
+		// One wrong bit anywhere must prevent decryption.
 		bit := rand.IntN(8 * (len(sealed) + len(data)))
 		if n := bit / 8; n < len(sealed) {
 			sealed[n] ^= 1 << (bit % 8)

@@ -127,7 +127,7 @@ func (h *host) listen(t testing.TB, addr string) *net.UDPConn {
 	return c
 }
 
-// receive returns the next packet and its source, or nil if none arrives.
+// receive returns the next packet and its source, or nil if none arrives within wait.
 func receive(t testing.TB, c *net.UDPConn, wait time.Duration) ([]byte, netip.AddrPort) {
 	t.Helper()
 	b := make([]byte, 2048)

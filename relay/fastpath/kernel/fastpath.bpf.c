@@ -80,8 +80,8 @@ static __always_inline __u64 pseudo_header(const __u32 *addresses, __u32 words, 
 }
 
 /*
- * Opens a source's packet into w->opened. Returns 0 if it is authentic, otherwise the counter for
- * the reason why only user space handles it.
+ * Opens a source's packet into w->opened. Returns 0 if it is authentic and new, otherwise the counter
+ * to increment; only user space then handles the packet.
  */
 __noinline int open_packet(struct __sk_buff *skb, __u32 index, __u32 at, __u32 payload)
 {
@@ -151,7 +151,7 @@ __noinline int open_packet(struct __sk_buff *skb, __u32 index, __u32 at, __u32 p
 	return first_arrival(s, number) ? 0 : COUNT_USER_REPLAYED;
 }
 
-/* Copies opened text from offset from to offset to of the text to seal. */
+/* Copies length bytes of the opened text, starting at from, into the text to seal, starting at to. */
 __noinline int copy_text(struct work *w, __u32 from, __u32 to, __u32 length)
 {
 	if (!w)
@@ -205,7 +205,7 @@ static __always_inline __u32 take_route(struct work *w, const struct endpoint *r
 	return ifindex;
 }
 
-/* Sums up to AEAD_TEXT bytes, which are zero-padded to a multiple of 4. */
+/* Returns the unfolded checksum of at most AEAD_TEXT bytes, zero-padded to a multiple of 4. */
 static __always_inline __u64 sum_of(void *bytes, __u32 length)
 {
 	__u64 sum = 0;

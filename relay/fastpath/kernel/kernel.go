@@ -201,8 +201,8 @@ type Subscription struct {
 	LastGroup               uint64
 }
 
-// SetTrack sets the subscriptions to a track that a source sends under an alias, at most
-// MaxTrackViewers.
+// SetTrack sets the subscriptions to a track that a source sends under an alias. It ignores
+// subscriptions beyond MaxTrackViewers.
 func (k *Forwarder) SetTrack(source int, alias uint64, id uint32, subs []Subscription) error {
 	t := fastpathTrack{Id: id}
 	for _, s := range subs[:min(len(subs), MaxTrackViewers)] {
@@ -291,7 +291,8 @@ func (k *Forwarder) Drain(take func(Record)) {
 }
 
 // Runtime returns the run time of the programs if the kernel measures it (sysctl
-// kernel.bpf_stats_enabled). A program that runs inside another one counts towards both.
+// kernel.bpf_stats_enabled). It omits viewer_egress, because publisher_ingress includes its run time
+// for clones.
 func (k *Forwarder) Runtime() (total time.Duration, err error) {
 	for name, p := range k.programs {
 		if name == fastpathProgViewerEgress { // runs inside publisher_ingress

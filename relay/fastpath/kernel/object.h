@@ -42,8 +42,8 @@ __noinline __u32 take_moq_integer(struct work *w, __u32 at)
 }
 
 /*
- * Parses the object in the DATAGRAM frame up to its alias and location. Returns false if it must be
- * left to user space.
+ * Parses the type, alias and location of the object in the DATAGRAM frame. Returns false if the
+ * object must be left to user space.
  */
 static __always_inline bool parse_object(struct work *w, const struct source *s)
 {

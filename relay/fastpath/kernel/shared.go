@@ -166,8 +166,8 @@ func (v *Viewer) Clear() {
 // SetKeys sets the keys for the lowest bit of a key phase. No block may be using that phase.
 func (v *Viewer) SetKeys(phase uint64, k Keys) { k.set(&v.shared.Keys[phase&1]) }
 
-// Give hands out the packet numbers from first to before end. An earlier block must have been taken
-// back.
+// Give hands out the packet numbers from first up to but excluding end, for a key phase. An earlier
+// block must have been taken back.
 func (v *Viewer) Give(first, end int64, phase uint64) {
 	b := &v.shared.Block
 	atomic.StoreUint64(&b.First, uint64(first))

@@ -13,7 +13,7 @@
 #define MAX_SOURCES 256 /* publisher connections */
 #define MAX_VIEWERS 1024 /* viewer connections */
 #define MAX_TRACKS 4096
-#define MAX_TRACK_VIEWERS 64 /* per track; user space serves further ones */
+#define MAX_TRACK_VIEWERS 64 /* per track; user space serves the rest */
 #define MAX_CID 20 /* bytes in a connection ID (RFC 9000 section 17.2) */
 #define SEEN_PACKETS 1024 /* size of the replay window, in packet numbers */
 #define RECORD_RING (1 << 20)
@@ -82,8 +82,8 @@ struct location {
 };
 
 /*
- * A viewer's connection, in shared memory. The program writes sent, next, fallbacks and
- * last_fallback; user space writes the rest.
+ * A viewer's connection, in shared memory. The programs write sent, next, fallbacks and
+ * last_fallback, and clear on to suspend the viewer; user space writes the rest.
  *
  * After an object falls back to user space for lack of room, packet numbers or window, later
  * objects must not overtake it, or the viewer would consider it lost and request it again. So the

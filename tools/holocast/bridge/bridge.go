@@ -28,8 +28,8 @@ type Config struct {
 	// MaxWait bounds the wait for a newer frame, after which a viewer receives the newest frame
 	// again; the default is 200 ms. Some viewers block while they wait.
 	MaxWait time.Duration
-	// Stall bounds the time that a viewer may read nothing while a frame is being sent to it; the
-	// default is 5 s.
+	// Stall bounds the time that a viewer may take to read each 64 KiB of a frame; the default is
+	// 5 s.
 	Stall time.Duration
 	// Idle bounds the time between requests of a viewer; the default is 1 min.
 	Idle time.Duration
@@ -119,8 +119,8 @@ func (s *Server) Statistics() Statistics {
 	return sum
 }
 
-// Serve accepts viewers until ctx is done, which is not an error. It returns after the last viewer
-// has disconnected.
+// Serve accepts viewers until ctx is done. It then disconnects them and returns nil. It returns an
+// error if the listener fails.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	stop := context.AfterFunc(ctx, func() { s.close(ln) })
 	defer stop()

@@ -16,11 +16,11 @@ type Frames struct {
 
 	mu       sync.Mutex
 	number   uint64               // number of the newest frame
-	captured time.Time            // latest capture among its cameras
+	captured time.Time            // latest capture time of its clouds
 	changed  chan struct{}        // closed when a newer frame exists
 	has      map[uint16]bool      // cameras with a cloud for the next frame
 	seen     map[uint16]time.Time // time of a camera's last cloud
-	latest   map[uint16]time.Time // its capture time
+	latest   map[uint16]time.Time // capture time of a camera's last cloud
 
 	encoding sync.Mutex // held during encoding
 	current  *encoded

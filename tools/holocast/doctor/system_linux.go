@@ -314,7 +314,7 @@ func (m *machine) libk4a(context.Context) Finding {
 	)
 }
 
-// cameras maps USB IDs to the cameras that libk4a opens.
+// cameras maps USB IDs to the names of the cameras that libk4a opens and of their other parts.
 var cameras = map[string]string{
 	"045e:097a": "Azure Kinect hub", "045e:097b": "Azure Kinect hub", "045e:097c": "Azure Kinect depth camera",
 	"045e:097d": "Azure Kinect color camera", "045e:097e": "Azure Kinect microphones",

@@ -37,7 +37,7 @@ func loadEmpty(kind uint32) error {
 	return unix.Close(int(fd))
 }
 
-// tryGSO enables segmentation on a UDP socket (udp(7), UDP_SEGMENT).
+// tryGSO checks that UDP sockets have the option UDP_SEGMENT (udp(7)).
 func tryGSO() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -66,7 +66,7 @@ func tryNetem() error {
 	return <-result
 }
 
-// addNetem sends RTM_NEWQDISC (rtnetlink(7)) for interface 1, the loopback.
+// addNetem adds a netem qdisc to interface 1, the loopback, with RTM_NEWQDISC (rtnetlink(7)).
 func addNetem() error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {

@@ -21,9 +21,9 @@ func newCanvas(s *catalog.Sphere) *canvas {
 	return c
 }
 
-// planes calls do for each plane and eye. Its arguments are the offsets of the eye's first sample
-// in the canvas and in another image of width×height, the strides of both, and the pixels per
-// sample in each direction.
+// planes calls do for each plane and eye. The arguments of do are the offsets of the eye's first
+// sample in the canvas and in another image of width×height, the strides of both, and the pixels
+// per sample in each direction.
 func (c *canvas) planes(width, height int, do func(to, from, toStride, fromStride, scale int)) {
 	s := c.sphere
 	eyes := s.Eyes()

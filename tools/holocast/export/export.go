@@ -38,9 +38,9 @@ type Config struct {
 type Result struct {
 	Files   []string
 	Frames  int // number of PLY files, or of captures in all recordings
-	Damaged int // undecodable frames
+	Damaged int // undecodable frames, and objects without a valid frame header
 	Partial int // frames with missing descriptions
-	Late    int // frames skipped because a later one had already arrived
+	Late    int // objects skipped because their frame or a later one had been exported, or a later one had begun
 }
 
 // stream is the recorded track of one camera.
@@ -320,8 +320,9 @@ func (x *reader) damaged(s *stream, f *frame, err error) {
 	x.log.Warn("skipped a frame", "camera", s.number, "group", f.group, "err", err)
 }
 
-// merged writes frames led by the first camera. Before that camera's first frame and after its
-// last, and in long gaps between its frames, another camera leads.
+// merged writes a file for each frame of the first camera, merged with the other cameras' closest
+// frames. While the first camera has none (before its first frame, after its last and in long gaps),
+// merged writes a file for each frame of the camera whose frame is earliest.
 func (x *reader) merged(ctx context.Context, dir string) error {
 	first := x.chosen[0]
 	lead := func(leader *stream, f *frame) error {
@@ -423,7 +424,7 @@ func (s *stream) period() float64 {
 }
 
 // nearest returns the frame captured closest to a time, in µs since 1970. It returns nil if none is
-// within half a frame interval plus 1 ms of jitter, because the camera lost the frame or has ended.
+// within half a frame interval plus 1 ms of jitter, for example because the camera lost a frame.
 func (s *stream) nearest(at uint64) *frame {
 	var best *frame
 	distance := s.period()/2 + 1000

@@ -66,7 +66,8 @@ func (s *stream) decodeGrid(f *frame) (pointcloud.Header, error) {
 	case h.Layout != s.layout:
 		err = fmt.Errorf("frame has layout %s, but its track has %s", h.Layout, s.layout)
 	case grid.Width != s.track.Width || grid.Height != s.track.Height:
-		err = fmt.Errorf("frame has %d×%d pixels, but its track %d×%d", grid.Width, grid.Height, s.track.Width, s.track.Height)
+		err = fmt.Errorf("frame has %d×%d pixels, but its track has %d×%d", grid.Width, grid.Height, s.track.Width,
+			s.track.Height)
 	}
 	return h, err
 }
@@ -76,7 +77,7 @@ type kinect struct {
 	path     string
 	w        *k4amkv.Writer
 	encoder  *mjpeg.Encoder // nil for BGRA
-	width    int            // of the color image
+	width    int            // width of the color image
 	height   int
 	left     int // column of the depth image in the color image
 	top      int
@@ -111,7 +112,7 @@ func newKinect(s *stream, dir string, format camera.ColorFormat) (*kinect, error
 	}
 	depth, color, err := place(s.track.Width, s.track.Height)
 	if err != nil {
-		return nil, fmt.Errorf("camera %d: %w; export --ply accepts all", s.number, err)
+		return nil, fmt.Errorf("camera %d: %w; export --ply accepts all sizes", s.number, err)
 	}
 	k := &kinect{path: filepath.Join(dir, fmt.Sprintf("camera-%d.mkv", s.number))}
 	k.width, k.height = color.Size()
@@ -148,7 +149,8 @@ func newKinect(s *stream, dir string, format camera.ColorFormat) (*kinect, error
 	return k, nil
 }
 
-// kinectRate returns the frame rate of an Azure Kinect that is closest to fps.
+// kinectRate returns the frame rate of an Azure Kinect that is closest to fps, or 30 if fps is 0
+// (unknown).
 func kinectRate(fps float64) int {
 	switch {
 	case fps == 0 || fps > 22:
@@ -170,7 +172,7 @@ func (k *kinect) close() error {
 }
 
 // write writes one frame at its device time. If that has not increased, because the source
-// restarted, the frame follows the last one by one frame interval.
+// restarted, the frame follows the last one by 1/30 s.
 func (k *kinect) write(g *pointcloud.Grid, h pointcloud.Header) error {
 	at := time.Duration(min(h.DeviceTime, math.MaxInt64/2000)) * time.Microsecond
 	if k.captures > 0 && at <= k.last {

@@ -29,7 +29,7 @@ type film struct {
 	c      *catalog.Catalog
 	video  *catalog.Track
 	sphere *catalog.Sphere
-	damage error // the first
+	damage error // first read error
 	tracks map[string]*filmTrack
 	tiles  [][]*filmTrack // [tile], best quality first
 

@@ -64,7 +64,7 @@ type counters struct {
 	partial      uint64 // frames displayed without all their descriptions
 	skipped      uint64 // frames dropped because the decoder fell behind
 	late         uint64 // descriptions received after their frame was displayed
-	damaged      uint64 // objects or frames that failed to decode
+	damaged      uint64 // invalid or oversized objects, and frames that failed to decode
 	reset        uint64 // subgroups reset by the sender
 	shown, total uint64 // descriptions displayed, and the total number in those frames
 }
@@ -348,8 +348,8 @@ func (fr *frame) take(h pointcloud.Header, payload []byte) bool {
 	return true
 }
 
-// subgroupReset records that a subgroup of a frame was reset, so that its remaining objects will
-// not arrive.
+// subgroupReset records that a subgroup of a frame was reset and that its remaining objects will not
+// arrive.
 func (f *feed) subgroupReset(group uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

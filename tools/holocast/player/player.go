@@ -127,10 +127,10 @@ func (p *Player) isJoined() bool {
 // Showing returns a channel that is closed when the player has displayed its first frame.
 func (p *Player) Showing() <-chan struct{} { return p.showed }
 
-// Play plays the session over one connection until the publisher ends the session, ctx is done or
-// the connection fails. It returns nil if the publisher ended the session, *connect.NoSessionError
-// if the session does not exist, and otherwise the connection's error. Errors that another
-// connection would not fix are marked with connect.Final.
+// Play plays the session over one connection until the publisher ends the session, playback of its
+// recording reaches the end, ctx is done or the connection fails. It returns nil in the first two
+// cases, *connect.NoSessionError if the session does not exist, and otherwise the connection's
+// error. Errors that another connection would not fix are marked with connect.Final.
 //
 // Two calls may overlap while the session moves to another connection (connect.Target.KeepMoving).
 // The new connection counts as settled once it has delivered a frame of each camera. 360° video and

@@ -78,7 +78,7 @@ type Recording struct {
 	// replay.
 	Own     bool    `json:"own"`
 	Playing bool    `json:"playing"`
-	Seeks   int     `json:"seeks"`    // including the initial position
+	Seeks   int     `json:"seeks"`    // seeks followed by a displayed frame, including the start of playback
 	SeekMS  float64 `json:"seek_ms"`  // mean time from a seek to its first displayed frame
 	WaitedS float64 `json:"waited_s"` // time stalled for lack of data
 	PausedS float64 `json:"paused_s"`
@@ -131,7 +131,7 @@ func (r *recorded) notify() {
 }
 
 // control changes the playback state. It switches the player from the shared replay to its own
-// pace.
+// pace. It returns an error if the session has no recording.
 func (p *Player) control(change func(r *recorded)) error {
 	r, captured := p.recorded, p.captured()
 	r.mu.Lock()
@@ -213,7 +213,7 @@ func (r *recorded) ended() bool {
 	return r.over
 }
 
-// recordingReport returns nil if the session has no recording.
+// recordingReport reports on the playback of the recording. It returns nil if the session has none.
 func (p *Player) recordingReport() *Recording {
 	r, captured := p.recorded, p.captured()
 	r.mu.Lock()
@@ -339,7 +339,7 @@ type playable interface {
 	Close()
 }
 
-// playRecording plays the recording until the recording ends or ctx is done.
+// playRecording plays the recording until it ends or ctx is done.
 func (p *Player) playRecording(
 	ctx context.Context, s *moqt.Session, c *catalog.Catalog, cameras []*feed, v *sphere.Viewer,
 ) {

@@ -383,7 +383,7 @@ func (x *run) fetch(
 			at := moqt.Location{Group: o.Group, Object: o.Object}
 			x.mu.Lock()
 			known := t.newest != nil && !t.newest.Less(at)
-			if frames != nil && o.Datagram { // its IDs differ from those recorded
+			if frames != nil && o.Datagram { // datagrams are recorded under other object IDs
 				known = before != nil && o.Group <= before.Group
 			}
 			if known && t.catalog != nil {

@@ -147,7 +147,7 @@ func modules(dir string) error {
 	return nil
 }
 
-// interfaces creates a veth pair, a and b, and sets lo up.
+// interfaces creates a veth pair, a and b, and sets these and lo up.
 func interfaces() error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "a"
@@ -250,7 +250,8 @@ func trafficControl() string {
 	return "TCX"
 }
 
-// attach attaches and detaches a program and reports the result.
+// attach attaches and detaches a program and reports the result. It returns false if the program
+// could not be attached.
 func (g *guest) attach(p program) bool {
 	r := report.Program{Name: p.name, Package: p.pkg}
 	hook, detach, err := p.attach()

@@ -25,7 +25,7 @@ namespace Holocast.Editor
         static void Sphere(MenuCommand command)
         {
             var sphere = new GameObject("Sphere");
-            // Placed below a hologram, it shows the 360° video of that hologram's session.
+            // Below a hologram, the sphere shows the 360° video of that hologram's session.
             var parent = command.context as GameObject;
             if (parent == null || parent.transform.GetComponentInParent<HolocastSession>() == null)
             {

@@ -35,8 +35,8 @@ namespace Holocast.Editor
         }
     }
 
-    // Checks the library, graphics, project settings and scene for reasons why no hologram appears,
-    // in the order they depend on each other.
+    // Checks the library, graphics, project settings and scene for causes of a missing hologram, in
+    // order of dependency.
     static class Doctor
     {
         public static List<Finding> Examine()
@@ -79,7 +79,7 @@ namespace Holocast.Editor
                 : new Finding(Verdict.Bad, "Native library", problem);
         }
 
-        // Receives the libraries that Unity would add to the app.
+        // installed: paths of the libraries that Unity would add to the app.
         public static Finding OfDeviceLibrary(NativeLibrary library, List<string> installed)
         {
             const string subject = "Device's library";
@@ -109,7 +109,7 @@ namespace Holocast.Editor
                     + ": the shaders are tested on Direct3D 11 and Vulkan only.");
         }
 
-        // Receives the type of the pipeline's asset; empty for the built-in pipeline.
+        // asset: type of the pipeline's asset; empty for the built-in pipeline.
         public static Finding OfPipeline(string asset)
         {
             const string subject = "Render pipeline";

@@ -7,7 +7,7 @@ using UnityEngine.Rendering;
 
 namespace Holocast.Editor
 {
-    // Menu Holocast › HoloLens 2: sets up a project for the device and builds a Visual Studio
+    // Menu Holocast › HoloLens 2, which sets up a project for the device and builds a Visual Studio
     // solution.
     static class HololensBuild
     {

@@ -8,8 +8,8 @@ using UnityEditor.PackageManager;
 
 namespace Holocast.Editor
 {
-    // Holocast › HoloLens 2 › Add Packages: adds Microsoft's registry and OpenXR plugin to the
-    // project's manifest.
+    // Menu Holocast › HoloLens 2 › Add Packages, which adds Microsoft's registry and OpenXR plugin to
+    // the project's manifest.
     static class HololensPackages
     {
         const string Manifest = "Packages/manifest.json";
@@ -41,7 +41,7 @@ namespace Holocast.Editor
         }
 
         // Returns the manifest with registry and plugin, and the same text if it has both. Throws
-        // JsonException if the text is no manifest.
+        // JsonException if the text is not a manifest.
         public static string Add(string manifest)
         {
             JObject root = JObject.Parse(manifest);

@@ -9,13 +9,13 @@ using PackageSource = UnityEditor.PackageManager.PackageSource;
 
 namespace Holocast.Editor
 {
-    // Holocast › Install Library…: copies a native library to where Unity finds it, with the import
-    // settings of its platform.
+    // Menu Holocast › Install Library…, which copies a native library to where Unity finds it, with the
+    // import settings of its platform.
     static class InstallLibrary
     {
         const string Package = "Packages/dev.holocast.client";
 
-        // In the project, because packages from a git URL, a tgz or a registry are read-only.
+        // Install into the project, because packages from a git URL, a tgz or a registry are read-only.
         const string Folder = "Assets/Plugins/Holocast";
 
         [MenuItem("Holocast/Install Library…", priority = 1)]
@@ -60,8 +60,8 @@ namespace Holocast.Editor
             }
         }
 
-        // Path of the asset; null if a read-only package contains the library: with a second one of the
-        // same name Unity refuses to build.
+        // Path of the asset; null if a read-only package contains the library, because Unity refuses to
+        // build with two libraries of the same name.
         public static string Destination(NativeLibrary library, bool packaged, PackageSource source)
         {
             if (!packaged)

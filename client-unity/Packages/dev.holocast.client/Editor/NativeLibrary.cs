@@ -21,7 +21,7 @@ namespace Holocast.Editor
 
         public readonly string Platform;
 
-        // Path below a folder Plugins, with slashes.
+        // Path below a Plugins folder, with forward slashes.
         public readonly string Path;
 
         NativeLibrary(string platform, string path)
@@ -120,7 +120,7 @@ namespace Holocast.Editor
             }
         }
 
-        // True if all segments suit pages of 16 KiB, which Android 15 introduced.
+        // True if all segments are aligned for 16 KiB pages, which Android 15 introduced.
         static bool HasLargePages(byte[] file)
         {
             const ulong load = 1, page = 0x4000;
@@ -134,7 +134,7 @@ namespace Holocast.Editor
             return true;
         }
 
-        // The NDK marks its output with a note of the owner "Android".
+        // The NDK marks its output with a note whose owner is "Android".
         static bool HasAndroidNote(byte[] file)
         {
             const ulong note = 4;

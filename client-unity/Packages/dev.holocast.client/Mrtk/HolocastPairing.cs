@@ -17,7 +17,7 @@ namespace Holocast
     public sealed class HolocastPairing : MonoBehaviour
     {
 #if HOLOCAST_OPENXR
-        // Time out of view after which a code counts again, seconds.
+        // A code counts again after this many seconds out of view.
         const float OutOfView = 5;
 
         readonly Dictionary<TrackableId, float> seen = new Dictionary<TrackableId, float>();
@@ -56,8 +56,8 @@ namespace Holocast
         }
 
         // The headset remembers codes until it restarts, and reports them first as added, later as
-        // updated when it sees them. A code counts when it comes into view: one that stays there must
-        // not override a session chosen later.
+        // updated when it sees them. A code counts only when it comes into view, because one that stays
+        // in view must not override a session chosen later.
         void OnMarkersChanged(ARMarkersChangedEventArgs changed)
         {
             if (!Join(changed.added))

@@ -5,11 +5,12 @@ using UnityEngine.XR.ARFoundation;
 
 namespace Holocast
 {
-    // Finds AR Foundation's managers and adds missing ones: without them, anchors and QR codes do
-    // nothing.
+    // Finds AR Foundation's managers and adds missing ones, since anchors and QR codes do nothing
+    // without them.
     static class RoomManagers
     {
-        // Time until a manager's subsystem must run, seconds. A headset starts it within a few frames.
+        // Seconds within which a manager's subsystem must be running. A headset starts it within a few
+        // frames.
         public const float Patience = 10;
 
         public static T Require<T>() where T : Component
@@ -32,7 +33,7 @@ namespace Holocast
             }
         }
 
-        // An origin where the camera's tracking space is. It leaves the camera alone.
+        // Creates an origin at the camera's tracking space. The camera itself is not changed.
         static XROrigin NewOrigin()
         {
             var o = new GameObject("XR Origin");

@@ -162,7 +162,7 @@ impl HcClient {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get() - 1).clamp(1, 4),
             n => n.clamp(1, 16) as usize,
         };
-        shared.decoders(threads).map_err(system)?;
+        shared.decoders(threads, c.flags & HC_PLATFORM_VIDEO != 0).map_err(system)?;
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(system)?;
         let spawned = std::thread::Builder::new().name("holocast-net".into()).stack_size(STACK).spawn(move || {

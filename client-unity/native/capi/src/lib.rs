@@ -80,6 +80,9 @@ pub const HC_NO_RECEIPTS: u32 = 1;
 pub const HC_INSECURE: u32 = 2;
 /// List the relay's sessions even if the URL names one.
 pub const HC_LIST_SESSIONS: u32 = 4;
+/// Decode 360° video with the platform's decoder (Media Foundation, MediaCodec). If that fails,
+/// OpenH264 takes over, and hc_error says so.
+pub const HC_PLATFORM_VIDEO: u32 = 8;
 
 /// HcSubscribe.camera and hc_stats: all cameras of the session.
 pub const HC_ALL_CAMERAS: u32 = 0xffff_ffff;
@@ -111,9 +114,9 @@ pub const HC_LAYOUT_B: u32 = 2;
 /// LiveScan3D records.
 pub const HC_LAYOUT_C: u32 = 3;
 
-/// shown_us: the frame was not shown.
+/// shown_us of a frame that was not shown.
 pub const HC_NOT_SHOWN: i64 = 0;
-/// shown_us: the frame is shown now.
+/// shown_us of a frame that is shown now.
 pub const HC_SHOWN_NOW: i64 = -1;
 
 /// HcFrame.flags: from a recording, see HC_STATE_REPLAYED.
@@ -164,12 +167,12 @@ pub struct HcConfig {
     pub certificate_hash: *const c_char,
     /// Name of the receipts track, receipts/<viewer>; null or "" selects unity-<random>.
     pub viewer: *const c_char,
-    /// HC_NO_RECEIPTS, HC_INSECURE, HC_LIST_SESSIONS.
+    /// HC_NO_RECEIPTS, HC_INSECURE, HC_LIST_SESSIONS, HC_PLATFORM_VIDEO.
     pub flags: u32,
     /// Delivery timeout of objects, ms; 0 uses the catalog's.
     pub delivery_timeout_ms: u32,
-    /// Decoder threads, and as many again for 360° tiles; 0 selects the number of processors minus
-    /// one, at most four.
+    /// Decoder threads, at most 16, and as many again for 360° tiles; 0 selects the number of
+    /// processors minus one, from one to four.
     pub decode_threads: u32,
     pub reserved: u32,
 }
@@ -281,7 +284,7 @@ pub struct HcFrame {
     pub captured_us: u64,
     /// Sensor's own clock.
     pub device_us: u64,
-    /// Last byte of the first object, local clock.
+    /// Arrival of the last byte of the first object, local clock.
     pub arrived_us: u64,
     /// End of decoding, local clock.
     pub decoded_us: u64,
@@ -505,13 +508,13 @@ unsafe fn out<'a, T>(p: *mut T) -> Result<&'a mut T, Fault> {
     Ok(unsafe { &mut *p })
 }
 
-/// HC_ABI_VERSION of the library. Call this first.
+/// Returns the library's HC_ABI_VERSION. Call this first.
 #[no_mangle]
 pub extern "C" fn hc_abi_version() -> u32 {
     HC_ABI_VERSION
 }
 
-/// Starts connecting and returns at once. Sets *client to null unless the result is HC_OK.
+/// Starts connecting and returns immediately. Sets *client to null unless the result is HC_OK.
 ///
 /// # Safety
 /// Pointers are null or valid as documented in the struct.
@@ -579,8 +582,8 @@ pub unsafe extern "C" fn hc_poll(client: *mut HcClient, state: *mut HcState) -> 
     unsafe { with(client, |c| Ok(c.poll(sized(state)?))) }
 }
 
-/// Returns the client's latest error message, or "". With a null client: that of the calling
-/// thread's last failed hc_open, hc_decode or hc_pair.
+/// Returns the client's latest error message, or "". With a null client, returns the message of the
+/// calling thread's last failed hc_open, hc_decode or hc_pair.
 ///
 /// # Safety
 /// Pointers are null or valid; `buffer` has room for `capacity` bytes.
@@ -639,9 +642,9 @@ pub unsafe extern "C" fn hc_catalog(
     }
 }
 
-/// Returns X and Y of each pixel's ray at z = 1, interleaved, row-major: 2 × width × height floats,
-/// NaN for pixels without a ray. version: HcTrack.version. Tables of subscribed tracks are computed
-/// in the background; HC_EMPTY until then, or if no track has that version.
+/// Returns X and Y of each pixel's ray at z = 1, interleaved, row-major: 2 × width × height floats.
+/// Pixels without a ray have NaN and 0. `version` is that of HcTrack. The tables of subscribed tracks
+/// are computed in the background; returns HC_EMPTY until then, or if no track has that version.
 ///
 /// # Safety
 /// Pointers are null or valid; `rays` has room for `capacity` floats.
@@ -709,7 +712,7 @@ pub unsafe extern "C" fn hc_gaze(
     unsafe { with(client, |c| c.gaze([right, up, forward], [width, height])) }
 }
 
-/// Acquires the camera's newest frame; HC_EMPTY if that was acquired before. Release it with
+/// Acquires the camera's newest frame, or returns HC_EMPTY if there is no new one. Release it with
 /// hc_frame_release.
 ///
 /// # Safety
@@ -720,8 +723,8 @@ pub unsafe extern "C" fn hc_frame_acquire(client: *mut HcClient, camera: u32, fr
     unsafe { with(client, |c| c.acquire(camera, sized(frame)?)) }
 }
 
-/// Copies every step-th point (1 = all) of an acquired frame. capacity: words. *points: the number
-/// of points.
+/// Copies every step-th point (1 = all) of an acquired frame. `capacity` is the size of `words`, in
+/// words. `*points` receives the number of points copied, or on HC_E_BUFFER the number to copy.
 ///
 /// # Safety
 /// Pointers are null or valid; `words` has room for `capacity` words.
@@ -733,8 +736,8 @@ pub unsafe extern "C" fn hc_frame_copy(
     unsafe { with(client, |c| c.copy(handle, step, words, capacity, out(points)?)) }
 }
 
-/// Releases a frame. shown_us: local time at which it was shown, HC_SHOWN_NOW or HC_NOT_SHOWN.
-/// Sends the receipt of a shown frame.
+/// Releases a frame, and sends its receipt if it was shown. `shown_us` is the local time at which it
+/// was shown, HC_SHOWN_NOW or HC_NOT_SHOWN.
 ///
 /// # Safety
 /// `client` is null or valid.
@@ -744,9 +747,9 @@ pub unsafe extern "C" fn hc_frame_release(client: *mut HcClient, handle: u64, sh
     unsafe { with(client, |c| c.release(handle, shown_us)) }
 }
 
-/// Acquires the 360° picture that is due; HC_EMPTY if that was acquired before. A picture is due
-/// the catalog's targetLatency after its capture; under hc_playback, at its position in the
-/// recording.
+/// Acquires the 360° picture that is due, or returns HC_EMPTY if there is no new one. A picture is
+/// due the catalog's targetLatency after its capture or, under hc_playback, at its position in the
+/// recording. Release it with hc_picture_release.
 ///
 /// # Safety
 /// Pointers are null or valid.
@@ -756,8 +759,8 @@ pub unsafe extern "C" fn hc_picture_acquire(client: *mut HcClient, picture: *mut
     unsafe { with(client, |c| c.acquire_picture(sized(picture)?)) }
 }
 
-/// Copies a plane of an acquired picture, without row padding. plane: 0 = Y, 1 = Cb, 2 = Cr.
-/// capacity: bytes.
+/// Copies a plane of an acquired picture, without row padding. `plane` is 0 for Y, 1 for Cb and 2 for
+/// Cr. `capacity` is the size of `bytes`.
 ///
 /// # Safety
 /// Pointers are null or valid; `bytes` has room for `capacity` bytes.
@@ -769,7 +772,8 @@ pub unsafe extern "C" fn hc_picture_copy(
     unsafe { with(client, |c| c.copy_plane(handle, plane, bytes, capacity)) }
 }
 
-/// Releases a picture. shown_us: local time at which it was shown, HC_SHOWN_NOW or HC_NOT_SHOWN.
+/// Releases a picture. `shown_us` is the local time at which it was shown, HC_SHOWN_NOW or
+/// HC_NOT_SHOWN.
 ///
 /// # Safety
 /// `client` is null or valid.
@@ -789,7 +793,8 @@ pub unsafe extern "C" fn hc_clock(client: *mut HcClient, clock: *mut HcClock) ->
     unsafe { with(client, |c| Ok(c.clock(sized(clock)?))) }
 }
 
-/// Statistics of a camera, HC_ALL_CAMERAS or HC_SPHERE. HC_EMPTY until the first frame.
+/// Returns the statistics of a camera, HC_ALL_CAMERAS or HC_SPHERE. The result is HC_EMPTY until the
+/// first frame.
 ///
 /// # Safety
 /// Pointers are null or valid.
@@ -813,7 +818,7 @@ pub unsafe extern "C" fn hc_playback(
 }
 
 /// Decodes the objects of one frame (its descriptions in any order) without a client. To query
-/// HcFrame.points and words_per_point, pass null words. capacity: words.
+/// HcFrame.points and words_per_point, pass null words. `capacity` is the size of `words`, in words.
 ///
 /// # Safety
 /// Pointers are null or valid; `objects` and `lengths` have `count` entries, each object has the
@@ -830,8 +835,9 @@ pub unsafe extern "C" fn hc_decode(
 }
 
 /// Returns the address behind a pairing link, `http://host:port/pair/code#key`, as `holocast pair`
-/// prints it: moqt://host:port/session?token=…#hash, for hc_open up to its #. Waits up to three
-/// seconds for the relay: call it on a separate thread.
+/// prints it. The address is moqt://host:port/session?token=…#hash; pass the part before # to hc_open
+/// as the URL, and the hash as the certificate hash. Waits up to three seconds for the relay: call it
+/// on a separate thread.
 ///
 /// # Safety
 /// Pointers are null or valid; `link` is NUL-terminated; `buffer` has room for `capacity` bytes.

@@ -305,7 +305,7 @@ fn invalid_calls() {
 }
 
 #[test]
-#[allow(clippy::undocumented_unsafe_blocks)] // links are null or NUL-terminated, the buffer has its capacity
+#[allow(clippy::undocumented_unsafe_blocks)] // links are null or NUL-terminated, and the buffer has the given capacity
 fn pairing() {
     let mut needed = 0;
     let mut address = [0 as std::ffi::c_char; 64];
@@ -313,13 +313,13 @@ fn pairing() {
     assert_eq!(pair(null()), HC_E_ARGUMENT);
     assert_eq!(pair(c"moqt://localhost/demo".as_ptr()), HC_E_URL);
     assert!(thread_error().contains("a pairing link has the form"));
-    // By name, which takes tasks to connect.
+    // Connecting to a host name, unlike an address, spawns tasks.
     assert_eq!(pair(c"http://localhost:1/pair/ABCD2345#AAECAwQFBgcICQoLDA0ODw".as_ptr()), HC_E_URL);
     assert!(thread_error().contains("localhost:1 does not answer over HTTP"), "{}", thread_error());
 }
 
 #[test]
-#[allow(clippy::undocumented_unsafe_blocks)] // objects and lengths have equally many entries, words its capacity
+#[allow(clippy::undocumented_unsafe_blocks)] // lengths match objects; words has its capacity
 fn decode_without_a_client() {
     let dir = repository().join("internal/pointcloud/testdata");
     let read = |n: &str| std::fs::read(dir.join(n)).unwrap();

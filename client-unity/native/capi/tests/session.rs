@@ -132,7 +132,7 @@ fn late_join_in_all_layouts() {
     }
 }
 
-/// Frames in datagrams: complete, with fewer descriptions, and over a lossy path.
+/// Receives frames in datagrams: complete, with fewer descriptions, and over a lossy path.
 #[test]
 fn frames_in_datagrams() {
     let _lock = lock_shared();
@@ -245,7 +245,7 @@ fn relay_and_publisher_restart() {
     let client = Open::url(&url(port)).open().unwrap();
     client.subscribe(HC_ALL_CAMERAS, "");
     client.frames(0, 5);
-    // Graceful restart of the relay: GOAWAY, then its connections close.
+    // Restart the relay gracefully: it sends GOAWAY, then closes its connections.
     first.ask_to_end();
     first.wait();
     client.wait(HC_PHASE_UNREACHABLE);
@@ -326,7 +326,7 @@ fn playback_of_a_recording() {
     assert_eq!(p.flags & 7, HC_PLAYBACK_AVAILABLE | HC_PLAYBACK_PLAYING | HC_PLAYBACK_IS_LIVE);
     assert!(p.duration_ms > 2000.0 && p.duration_ms < wall_ms(published), "{p:?}");
     assert!(client.tracks()[0].flags & HC_TRACK_RECORDED != 0);
-    // Paused: the position is constant, and only the frame at that position arrives.
+    // While paused, the position is constant, and only the frame at that position arrives.
     let sought = Instant::now();
     client.playback(HC_PLAYBACK_SEEK, 1000.0);
     client.playback(HC_PLAYBACK_PAUSE, 0.0);
@@ -377,8 +377,8 @@ fn playback_of_a_recording() {
     let _ = std::fs::remove_file(file);
 }
 
-/// Invalid data between frames: the frames are shown, and memory does not grow. HOLOCAST_SOAK:
-/// duration in seconds, for a longer soak test.
+/// Frames are shown despite invalid data between them, and memory does not grow. HOLOCAST_SOAK sets
+/// the duration in seconds, for a longer soak test.
 #[test]
 fn hostile_publisher() {
     let _lock = lock_exclusive();

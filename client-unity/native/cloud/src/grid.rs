@@ -175,7 +175,7 @@ impl Grid {
             let n: usize = bits.iter().map(|b| b.count_ones() as usize).sum();
             let (nibbles, chroma) = (&self.nibbles[taken..taken + n], &chroma[taken..taken + n]);
             taken += n;
-            // List pixels with escapes first: branching on each would be mispredicted.
+            // List pixels with escapes first, since branching on each would be mispredicted.
             let mut m = 0;
             for (i, ((dg, c), r)) in nibbles.iter().zip(chroma).zip(&mut self.residuals).enumerate() {
                 let (dg, c) = (usize::from(*dg), usize::from(*c));

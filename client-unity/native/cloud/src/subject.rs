@@ -26,8 +26,8 @@ pub struct Subject {
 
 const SAMPLES: usize = 2048;
 
-/// Estimates the subject from a sample of the points; None if there are none. rays: ray table, for
-/// layout A.
+/// Estimates the subject from a sample of the points; None if there are none. `rays` is the ray
+/// table, which only layout A uses.
 pub fn subject(f: &Frame, words: &[u32], rays: &[f32], pose: &Transform) -> Option<Subject> {
     let per = f.words_per_point();
     let step = f.points.div_ceil(SAMPLES).max(1);

@@ -64,6 +64,8 @@ pub(crate) enum NextTile {
 #[derive(Debug)]
 pub(crate) struct Mosaic {
     grid: Grid,
+    /// Prefer the platform's video decoder.
+    pub platform_video: bool,
     tiles: BTreeMap<usize, Tile>,
     bytes: usize,
     free: Vec<Picture>,
@@ -77,9 +79,10 @@ pub(crate) struct Mosaic {
 }
 
 impl Mosaic {
-    pub fn new(grid: Grid) -> Self {
+    pub fn new(grid: Grid, platform_video: bool) -> Self {
         Mosaic {
             grid,
+            platform_video,
             tiles: BTreeMap::new(),
             bytes: 0,
             free: Vec::new(),
@@ -119,7 +122,7 @@ impl Mosaic {
         let t = self
             .tiles
             .entry(tile)
-            .or_insert_with(|| Tile { decoder: Some(SphereDecoder::default()), ..Tile::default() });
+            .or_insert_with(|| Tile { decoder: Some(SphereDecoder::new(self.platform_video)), ..Tile::default() });
         let key = (chunk.group, chunk.id);
         if t.last.is_some_and(|l| key <= l)
             || t.chunks.contains_key(&key)
@@ -405,7 +408,7 @@ mod tests {
     }
 
     fn mosaic() -> Mosaic {
-        Mosaic::new(Grid { columns: 4, rows: 2, width: 64, height: 32 })
+        Mosaic::new(Grid { columns: 4, rows: 2, width: 64, height: 32 }, false)
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use moqt::Nanos;
-use video::{Config, Decoder, Matrix, OpenH264, Picture, VideoError};
+use video::{BestDecoder, Config, Matrix, Picture, VideoDecoder, VideoError};
 
 use crate::catalog::Sphere;
 use crate::mosaic::{Mosaic, NextTile, Part, TileJob};
@@ -134,6 +134,8 @@ pub(crate) struct Screen {
     made: VecDeque<(Shown, Vec<Part>)>,
     /// Tiles, if received.
     pub mosaic: Option<Mosaic>,
+    /// Prefer the platform's video decoder.
+    platform_video: bool,
     free: Vec<Picture>,
     handles: u64,
     acquired: Vec<(u64, Shown)>,
@@ -152,6 +154,18 @@ impl Screen {
         self.mosaic = None;
         self.sphere = sphere;
         self.due = None;
+    }
+
+    pub fn platform_video(&self) -> bool {
+        self.platform_video
+    }
+
+    /// Sets whether decoders created from now on prefer the platform's.
+    pub fn set_platform_video(&mut self, on: bool) {
+        self.platform_video = on;
+        if let Some(m) = &mut self.mosaic {
+            m.platform_video = on;
+        }
     }
 
     /// Discards everything: playback jumped on the timeline.
@@ -183,7 +197,7 @@ impl Screen {
     pub fn receive_tiles(&mut self, on: bool) {
         let grid = self.sphere.as_ref().and_then(|s| s.grid());
         match (on, grid) {
-            (true, Some(g)) if self.mosaic.is_none() => self.mosaic = Some(Mosaic::new(g)),
+            (true, Some(g)) if self.mosaic.is_none() => self.mosaic = Some(Mosaic::new(g, self.platform_video)),
             (false, _) => {
                 while self.forget() {}
                 self.mosaic = None;
@@ -410,13 +424,23 @@ impl Screen {
 }
 
 /// Decoder of a [`Screen`]'s frames, in order.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SphereDecoder {
-    decoder: OpenH264,
+    decoder: BestDecoder,
     config: Option<(Vec<u8>, Config)>,
 }
 
 impl SphereDecoder {
+    /// platform: prefer the platform's video decoder.
+    pub fn new(platform: bool) -> Self {
+        SphereDecoder { decoder: BestDecoder::new(platform), config: None }
+    }
+
+    /// Why the platform's decoder has been given up, once.
+    pub fn take_note(&mut self) -> Option<String> {
+        self.decoder.take_note()
+    }
+
     /// Color matrix and full range from the configuration.
     pub fn color(&self, sphere: &Sphere) -> (Matrix, bool) {
         let of = self.config.as_ref().map(|(_, c)| c);

@@ -678,8 +678,10 @@ impl Shared {
         }
     }
 
-    /// Starts n frame decoder threads, and those for 360° video.
-    pub fn decoders(self: &Arc<Self>, n: usize) -> std::io::Result<()> {
+    /// Starts n frame decoder threads, and those for 360° video. platform_video: prefer the platform's
+    /// video decoder.
+    pub fn decoders(self: &Arc<Self>, n: usize, platform_video: bool) -> std::io::Result<()> {
+        self.screen().set_platform_video(platform_video);
         for i in 0..n.max(1) {
             let shared = self.clone();
             let t = std::thread::Builder::new().name(format!("holocast-decode-{i}")).spawn(move || shared.decode())?;
@@ -709,7 +711,7 @@ impl Shared {
 
     /// Decoder thread of the 360° base.
     fn run_screen(&self) {
-        let mut sphere_decoder = SphereDecoder::default();
+        let mut sphere_decoder = SphereDecoder::new(self.screen().platform_video());
         loop {
             let mut screen = self.screen();
             let (next, sphere) = loop {
@@ -735,7 +737,7 @@ impl Shared {
             });
             if catch_unwind(work).is_err() {
                 self.note_error("bug in libholocast: panic while decoding a picture");
-                sphere_decoder = SphereDecoder::default();
+                sphere_decoder = SphereDecoder::new(false);
             }
         }
     }
@@ -769,11 +771,21 @@ impl Shared {
             let decode = |j: &mut TileJob| j.decoder.decode_sized(j.size, None, &j.chunk, &mut j.into).is_ok();
             let decoded = catch_unwind(AssertUnwindSafe(|| decode(&mut job))).unwrap_or_else(|_| {
                 self.note_error("bug in libholocast: panic while decoding a tile");
-                job.decoder = SphereDecoder::default();
+                job.decoder = SphereDecoder::new(false);
                 false
             });
+            self.note_decoder(&mut job.decoder);
             self.pool.give(std::mem::take(&mut job.chunk.payload));
             self.with_screen(|s| s.tile_ready(run, job, decoded));
+        }
+    }
+
+    /// Reports that OpenH264 has replaced the platform's decoder.
+    fn note_decoder(&self, decoder: &mut SphereDecoder) {
+        if let Some(note) = decoder.take_note() {
+            self.note_error(&note);
+            // Do not let every tile find out for itself.
+            self.screen().set_platform_video(false);
         }
     }
 
@@ -784,6 +796,7 @@ impl Shared {
         let began = self.now();
         let decoded = sphere_decoder.decode(sphere, &chunk, &mut picture);
         let now = self.now();
+        self.note_decoder(sphere_decoder);
         let in_a_row = match &decoded {
             Ok(()) => {
                 let (matrix, full_range) = sphere_decoder.color(sphere);
@@ -944,5 +957,33 @@ impl Shared {
         for b in job.objects {
             self.pool.give(b);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where the platform has no decoder, OpenH264 decodes, hc_error says so, and later decoders do not try.
+    #[test]
+    #[cfg(not(any(windows, target_os = "android")))]
+    fn openh264_replaces_the_platforms_decoder() {
+        let ramp = include_bytes!("../../video/tests/data/ramp.bin");
+        let item = |at: usize| {
+            let n = usize::from(ramp[at]) | usize::from(ramp[at + 1]) << 8;
+            ramp[at + 4..at + 4 + n].to_vec()
+        };
+        let config = item(0);
+        let payload = item(4 + config.len());
+        let shared = Shared::new();
+        shared.screen().set_platform_video(true);
+        let mut decoder = SphereDecoder::new(true);
+        let c = Chunk { group: 0, id: 0, timestamp: 0, config: Some(config), payload, arrived: 0, replayed: false };
+        let mut picture = Picture::default();
+        assert!(decoder.decode_sized((64, 64), None, &c, &mut picture).is_ok());
+        assert_eq!(picture.bytes(), 64 * 64 * 3 / 2);
+        shared.note_decoder(&mut decoder);
+        assert!(shared.with_status(|s| s.error.contains("OpenH264 decodes the 360° video, since")));
+        assert!(!shared.screen().platform_video());
     }
 }

@@ -75,7 +75,7 @@ impl Stage {
 
     fn of(config: Config) -> Self {
         let shared = Arc::new(Shared::new());
-        shared.decoders(1).unwrap();
+        shared.decoders(1, false).unwrap();
         shared.command(Command::Subscribe(None, Selection::default()));
         let mut player = Player::new(config, shared.clone());
         player.commands(shared.now(), None);

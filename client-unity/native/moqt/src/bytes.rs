@@ -2,7 +2,7 @@
 
 use crate::code::{violation, WireError};
 
-/// Reason that a field cannot be read.
+/// Why a field cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// The buffer ends inside a field. On a stream, wait for more bytes.
@@ -49,8 +49,8 @@ impl<'a> Reader<'a> {
         Ok(b)
     }
 
-    /// Reads an integer of up to 64 bits: the leading ones of the first byte tell how many bytes
-    /// follow.
+    /// Reads an integer of up to 64 bits. The number of leading one bits in the first byte is the
+    /// number of bytes that follow.
     pub fn varint(&mut self) -> Read<u64> {
         let rest = &self.buf[self.pos..];
         let first = *rest.first().ok_or(ReadError::Short)?;

@@ -29,7 +29,7 @@ const MAX_HEADER: usize = MAX_PROPERTIES + 64;
 pub enum StreamHeader {
     /// Objects of a subscription.
     Subgroup(SubgroupHeader),
-    /// The response to a FETCH, by its request ID.
+    /// The response to the FETCH with this request ID.
     Fetch(u64),
     /// Padding, to be discarded.
     Padding,

@@ -183,7 +183,7 @@ pub struct Properties {
     pub timestamp: Option<u64>,
     /// Decoder configuration; avcC for H.264 (draft-ietf-moq-loc-03).
     pub video_config: Option<Vec<u8>>,
-    /// A mandatory track property (§2.5.1). None is supported.
+    /// Type of a mandatory track property (§2.5.1), if any. None is supported.
     pub unknown_mandatory: Option<u64>,
     /// At least one property is present.
     pub any: bool,

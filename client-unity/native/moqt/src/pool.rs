@@ -1,8 +1,7 @@
 use std::sync::{Mutex, PoisonError};
 
 /// Buffers recycled between a session and the consumers of its objects, to avoid an allocation per
-/// frame. Keeps at most
-/// [`BufferPool::KEPT`] buffers and [`BufferPool::KEPT_BYTES`] in total.
+/// frame. Keeps at most [`BufferPool::KEPT`] buffers and [`BufferPool::KEPT_BYTES`] in total.
 #[derive(Debug, Default)]
 pub struct BufferPool(Mutex<Vec<Vec<u8>>>);
 

@@ -296,7 +296,7 @@ enum Phase {
 #[derive(Debug)]
 struct PendingRequest {
     stream: StreamKey,
-    /// Deadline of the answer, or of the end.
+    /// Deadline of the answer or, once answered, of the end.
     until: Option<Nanos>,
     answered: bool,
     kind: Kind,
@@ -523,7 +523,8 @@ impl Session {
         matches!(self.phase, Phase::Closed)
     }
 
-    /// True once the peer's SETUP has arrived, until the session ends.
+    /// True once the peer's SETUP has arrived, until the session ends or the peer closes its control
+    /// stream.
     pub fn ready(&self) -> bool {
         matches!(self.phase, Phase::Open)
     }
@@ -548,8 +549,9 @@ impl Session {
         request
     }
 
-    /// Subscribes to a track. With `join`, also fetches its newest group at once, which gives a
-    /// late joiner an object after one round trip. An invalid name fails at once.
+    /// Subscribes to a track. With `join`, also fetches its newest group without waiting for the
+    /// answer, so that a late joiner has an object after one round trip. An invalid name fails
+    /// immediately.
     pub fn subscribe(&mut self, now: Nanos, track: &TrackName, o: SubscribeOptions) -> Request {
         if !track.valid() || self.closed() {
             return self.fail_early(format!("{track}: invalid track name"));
@@ -597,7 +599,7 @@ impl Session {
     }
 
     /// Moves a subscription's start to `group`: earlier groups are sent only if already in flight
-    /// (§10.9). Does nothing once the peer rejected an update or left too many unanswered.
+    /// (§10.9). Does nothing once the peer has rejected an update or left too many unanswered.
     pub fn start_at(&mut self, request: Request, group: u64) {
         let (most, refuses) = (self.limits.updates, self.refuses_changes);
         let Some(PendingRequest { stream, kind: Kind::Subscribe(s), answered: true, .. }) =
@@ -667,7 +669,7 @@ impl Session {
         self.ask(now, 0, Kind::Namespaces { active: HashSet::new() }, |id| message::subscribe_namespace(id, prefix))
     }
 
-    /// Publishes a track of datagrams (§10.10). `next`: its first group.
+    /// Publishes a track of datagrams (§10.10). `next` is its first group.
     pub fn publish(&mut self, now: Nanos, track: &TrackName, next: u64) -> Request {
         let alias = self.next_alias;
         self.next_alias += 1;
@@ -944,7 +946,7 @@ impl Session {
                 buf.extend_from_slice(chunk);
                 loop {
                     let m = next_message(&mut buf)?;
-                    // Put the stream back first: the handler may end it by its key.
+                    // Put the stream back first, since the handler may end it by its key.
                     self.streams.insert(key, Stream::Request(request, Vec::new()));
                     let Some(m) = m else { break };
                     self.answer(now, request, m)?;
@@ -1094,7 +1096,7 @@ impl Session {
         }
     }
 
-    /// A malformed track: its subscription ends (§2.4.2).
+    /// Ends the subscription to a malformed track (§2.4.2).
     fn malformed(&mut self, now: Nanos, key: StreamKey, objects: Collector, reason: String) {
         self.counters.malformed += 1;
         let (request, owner) = (objects.request, objects.owner);
@@ -1114,7 +1116,8 @@ impl Session {
         }
     }
 
-    /// A data stream is over. cut: ended early, by the peer (true) or here (false).
+    /// Handles the end of a data stream. `cut` is None if it is complete, otherwise whether the peer
+    /// (true) or this side (false) ended it early.
     fn data_over(&mut self, now: Nanos, key: StreamKey, objects: Collector, cut: Option<bool>) {
         let (request, group, subgroup) = (objects.request, objects.group, objects.subgroup);
         self.give_back(objects);

@@ -300,7 +300,7 @@ fn start_update_until_refused() {
     p.s.start_at(r, 50);
     let k = p.request(0);
     p.outputs();
-    // REQUEST_UPDATE with ID 2 and one parameter, the filter: from group 50.
+    // REQUEST_UPDATE with ID 2 and one parameter, a filter that starts at group 50.
     let update = message(kind::REQUEST_UPDATE, &[2, 1, 0x21, 3, 3, 50, 0]);
     assert!(p.local[&k].sent.ends_with(&update));
     p.send(k, &message(kind::REQUEST_OK, &fields(&[0])));

@@ -121,8 +121,8 @@ impl Sink for Seen {
     }
 }
 
-/// Parses a stream in chunks of a size. Returns group, subgroup, object, status and length of its
-/// objects.
+/// Parses a stream in chunks of `piece` bytes. Returns the group, subgroup, ID, status and length of
+/// each object.
 fn stream(b: &[u8], piece: usize) -> Vec<(u64, u64, u64, ObjectStatus, usize)> {
     let mut r = Reader::new(b);
     let mut parser = match StreamHeader::read(&mut r).unwrap() {

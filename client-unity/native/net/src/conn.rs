@@ -58,7 +58,7 @@ fn transport(observed: Arc<Observed>) -> Result<TransportConfig, NetError> {
     Ok(t)
 }
 
-/// Connects to a relay. `pinned`: the only trusted certificate.
+/// Connects to a relay. If set, `pinned` is the hash of the only trusted certificate.
 pub(crate) async fn dial(target: &Target, pinned: Option<Hash>, insecure: bool) -> Result<Dialled, NetError> {
     let authority = &target.authority;
     let pinned = match pinned {
@@ -88,7 +88,7 @@ async fn handshake(
     address: SocketAddr, config: quinn::ClientConfig, observed: Arc<Observed>, target: Target,
 ) -> Result<Dialled, NetError> {
     let authority = &target.authority;
-    let endpoint = endpoint(address).map_err(|e| NetError::new(Failure::System, format!("no socket: {e}")))?;
+    let endpoint = endpoint(address).map_err(|e| NetError::new(Failure::System, format!("cannot open a socket: {e}")))?;
     let connecting = endpoint
         .connect_with(config, address, &target.host)
         .map_err(|e| NetError::new(Failure::Refused, format!("cannot connect to {authority}: {e}")))?;

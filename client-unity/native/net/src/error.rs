@@ -34,7 +34,7 @@ const CERTIFICATE_ALERTS: std::ops::RangeInclusive<u64> = 42..=46;
 const UNKNOWN_CA: u64 = 48;
 const NO_APPLICATION_PROTOCOL: u64 = 120;
 
-/// Describes for the user why a connection failed. open: it was established before.
+/// Describes for the user why a connection failed. `open` is true if it had been established.
 pub(crate) fn explain(e: &quinn::ConnectionError, authority: &str, open: bool) -> NetError {
     use quinn::ConnectionError::*;
     let broke = |text: String| NetError::new(if open { Failure::Lost } else { Failure::Refused }, text);

@@ -32,8 +32,8 @@ impl Family {
     }
 }
 
-/// Resolves a host and returns the first connection that `dial` opens. IPv6 and IPv4 addresses take
-/// turns, the next one after [`ATTEMPT_DELAY`] or at a failure. Other attempts are dropped. Needs a
+/// Resolves a host and returns the first connection that `dial` opens. Tries IPv6 and IPv4 addresses
+/// alternately, the next one after [`ATTEMPT_DELAY`] or a failure. Drops the other attempts. Needs a
 /// `LocalSet`.
 pub(crate) async fn connect<C, F>(host: &str, port: u16, dial: impl Fn(SocketAddr) -> F) -> Result<C, NetError>
 where
@@ -45,7 +45,7 @@ where
     }
     let resolve = |family| {
         let host = host.to_owned();
-        // A name server may be silent for long, and the system's resolver cannot be interrupted.
+        // A name server may take long to answer, and the system's resolver cannot be interrupted.
         let task = tokio::task::spawn_blocking(move || resolve(&host, family));
         async move { task.await.map_err(io::Error::other)? }
     };
@@ -80,8 +80,8 @@ where
     }
     let mut untried = [VecDeque::new(), VecDeque::new()];
     let mut attempts = JoinSet::new();
-    // QUIC gets no refusal from a closed UDP port, so the first address costs time if it is wrong:
-    // programs on loopback often serve IPv4 alone.
+    // A closed UDP port does not refuse QUIC, so a wrong first address costs time. Programs on
+    // loopback often serve only IPv4.
     let mut next = if host == "localhost" { Family::V4 } else { Family::V6 };
     let mut pause = None; // ends when the next attempt may start
     let mut failures = Vec::new();

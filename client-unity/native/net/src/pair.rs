@@ -36,7 +36,7 @@ fn parse(link: &str) -> Result<(Target, String), NetError> {
     Ok((target, key.to_owned()))
 }
 
-/// AES-128-GCM with a zero nonce: each key encrypts one address.
+/// AES-128-GCM with a zero nonce, since each key encrypts only one address.
 fn open(key: &str, mut sealed: Vec<u8>) -> Result<String, NetError> {
     let key = BASE64_URL_SAFE_NO_PAD.decode(key).unwrap_or_default();
     let key = aead::UnboundKey::new(&aead::AES_128_GCM, &key)

@@ -101,7 +101,7 @@ pub(crate) struct Driver<A> {
     options: Options,
     events: mpsc::UnboundedSender<ConnEvent>,
     current: Cell<Option<u64>>,
-    /// Time at which the reconnect loop wakes next, and a channel to wake it earlier.
+    /// Time at which the reconnect loop wakes next, and a notification to wake it earlier.
     wakes: Cell<Nanos>,
     sooner: Notify,
 }
@@ -364,7 +364,7 @@ impl<A: App + 'static> Reconnector<A> {
     }
 }
 
-/// A random number from 0 to 0.25 from the hasher's seed. Not cryptographic.
+/// A random number between 0 and 0.25, derived from the hasher's seed. Not cryptographic.
 fn random_quarter() -> f64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0) as f64 / u64::MAX as f64 / 4.0

@@ -101,7 +101,7 @@ impl ServerCertVerifier for Pinned {
 #[error("{0}")]
 struct Refusal(String);
 
-// rustls reports it by its Debug form.
+// rustls formats OtherError with Debug, so Debug prints just the reason.
 impl std::fmt::Debug for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)

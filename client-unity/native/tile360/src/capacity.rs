@@ -8,7 +8,8 @@ const MAX_RATIO: f64 = 10.0;
 /// Midpoints of the deciles of the ratio between successive seconds' throughput in 5G networks;
 /// used until enough is measured.
 const PRIOR: [f64; 10] = [0.2, 0.54, 0.84, 0.93, 0.99, 1.04, 1.11, 1.2, 1.51, 4.07];
-/// Minimum size and duration of a packet train to measure, bytes and seconds.
+/// Minimum size of a packet train to measure, in bytes, and lower limit on its measured duration, in
+/// seconds.
 const MIN_TRAIN: f64 = 3000.0;
 const MIN_TRAIN_TIME: f64 = 0.005;
 
@@ -89,8 +90,8 @@ impl Capacity {
     }
 }
 
-/// Measures throughput by the first frames of a GoP. All tiles' first frames are sent at once, so they
-/// arrive at the network's rate even if the requested rate is low.
+/// Measures throughput by the first frames of a GoP. All tiles' first frames are sent back to back,
+/// so they arrive at the network's rate even if the requested rate is low.
 #[derive(Debug, Clone, Default)]
 pub struct Train {
     group: Option<u64>,
@@ -100,8 +101,8 @@ pub struct Train {
 }
 
 impl Train {
-    /// Adds an object of any track, with its arrival time in seconds. begins: it is the first of a
-    /// tile's GoP.
+    /// Adds an object of any track, with its arrival time in seconds. `begins` is true for the first
+    /// object of a tile's GoP.
     pub fn add(&mut self, at: f64, bytes: usize, group: u64, begins: bool) {
         self.bytes += bytes as f64;
         if !begins || self.group.is_some_and(|g| group < g) {

@@ -4,7 +4,7 @@ use crate::sphere::{Look, Vec3, FORWARD};
 use std::collections::VecDeque;
 use std::f64::consts::{FRAC_PI_2, PI};
 
-/// A gaze direction. t: media time, seconds.
+/// A gaze direction at media time `t`, in seconds.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs)]
 pub struct Sample {
@@ -22,8 +22,8 @@ const FOCUS: f64 = 4.0;
 // Fitted to recorded head movements: internal/tile360/model_data.go.
 const HORIZONS: [f64; 7] = [0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0];
 const SPEEDS: [f64; 2] = [0.1, 0.4];
-/// Weights of regression and crowd in the prediction, right and up, by horizon: regression with a
-/// crowd, crowd, regression alone.
+/// Weights in the prediction by horizon, each to the right and up: of the regression and of the crowd
+/// if there is a crowd, and of the regression otherwise.
 const BLENDS: [[f64; 6]; 7] = [
     [0.0; 6],
     [0.668, 0.451, 0.036, 0.016, 0.663, 0.447],
@@ -33,8 +33,8 @@ const BLENDS: [[f64; 6]; 7] = [
     [0.301, 0.061, 0.22, 0.057, 0.29, 0.057],
     [0.168, 0.0, 0.217, 0.085, 0.157, -0.003],
 ];
-/// Prediction error without and with a crowd, by speed class and horizon: right, up, weight of the
-/// crowd.
+/// Prediction errors to the right and up and the crowd's weight, without and with a crowd, by speed
+/// class and horizon.
 #[rustfmt::skip]
 const SPREADS: [[[[f64; 3]; 7]; 3]; 2] = [
     [

@@ -95,8 +95,8 @@ fn descending<T>(mut keys: Vec<(f64, T)>) -> Vec<T> {
     keys.into_iter().map(|k| k.1).collect()
 }
 
-/// Takes the hulls' steps by descending slope while they fit. Sets quality, loss and bound; returns
-/// the slope of the first that does not fit.
+/// Applies the hulls' steps by descending slope while they fit. Sets quality, loss and bound;
+/// returns the slope of the first step that does not fit.
 fn greedy(p: &Problem, hulls: &[Vec<Corner>], plan: &mut Plan) -> f64 {
     let steep = |t: usize, i: usize| {
         let (a, b) = (hulls[t][i - 1], hulls[t][i]);
@@ -236,7 +236,7 @@ fn search(p: &Problem, plan: &mut Plan, slope: f64, refine: usize) {
     }
 }
 
-/// Solves the problem. refine: maximum search states; 0 disables the search.
+/// Solves the problem. `refine` is the maximum number of search states; 0 disables the search.
 pub fn ows(p: &Problem, refine: usize) -> Plan {
     let hulls: Vec<_> = (0..p.seen.len()).map(|t| p.hull(t)).collect();
     let mut plan = Plan::default();

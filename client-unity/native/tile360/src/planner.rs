@@ -18,7 +18,7 @@ pub struct Gop {
     pub bytes: Vec<f64>,
     /// Distortion, indexed like bytes.
     pub distortion: Vec<f64>,
-    /// Quality of each tile that has arrived or been requested. Empty: none.
+    /// Quality of each tile that has arrived or been requested; may be empty if there is none.
     pub have: Vec<Option<usize>>,
 }
 
@@ -72,9 +72,9 @@ impl Planner {
         }
     }
 
-    /// Returns the tiles to request, in sending order. gops: GoPs not over yet, the one on display
-    /// first. seconds: time until the last of them is due. pending: bytes requested but not
-    /// received.
+    /// Returns the tiles to request, in sending order. `gops` are the GoPs not over yet, the one on
+    /// display first; `seconds` is the time until the last of them is due; `pending` is the number of
+    /// bytes requested but not received.
     pub fn plan(&mut self, gops: &[Gop], seconds: f64, pending: f64) -> Vec<Request> {
         let tiles = self.view.grid().tiles();
         let mut p = Problem { qualities: self.qualities, ..Problem::default() };
@@ -83,7 +83,7 @@ impl Planner {
             for t in 0..tiles {
                 let have = g.have.get(t).copied().flatten();
                 p.miss.push(have.map_or(g.miss[t], |q| g.miss[t].min(g.distortion[t * self.qualities + q])));
-                // Do not offer tiles that have arrived.
+                // Do not offer the quality that has arrived or been requested.
                 p.bytes.extend((0..self.qualities).map(|q| {
                     if have == Some(q) {
                         0.0

@@ -81,7 +81,7 @@ impl Vec3 {
         Vec3(self.0.map(|v| c * v)).plus(s * right / a, r, s * up / a, u).unit()
     }
 
-    /// Position in one eye's picture as fractions: of the width from the left, in [0, 1), and of
+    /// Position in one eye's picture, as fractions of the width from the left, in [0, 1), and of
     /// the height from the top.
     pub fn equirect(self) -> [f64; 2] {
         let (yaw, pitch) = self.angles();
@@ -109,7 +109,7 @@ fn edge(i: usize, n: usize, size: usize) -> usize {
     2 * ((i * size + n) / (2 * n))
 }
 
-/// Index of the tile, of n along `size` pixels, that contains a point.
+/// Index of the tile that contains a point, of n tiles along `size` pixels.
 fn place(at: f64, n: usize, size: usize) -> usize {
     let i = ((at * n as f64).floor().max(0.0) as usize).min(n - 1);
     let pixel = at * size as f64;
@@ -159,8 +159,8 @@ pub struct View {
 }
 
 impl View {
-    /// width, height: field of view in radians, below π. The viewport is sampled at samples ×
-    /// samples points.
+    /// `width` and `height` are the field of view in radians, below π. The viewport is sampled at
+    /// `samples` × `samples` points.
     pub fn new(grid: Grid, width: f64, height: f64, samples: usize) -> Self {
         let (tx, ty) = ((width / 2.0).tan(), (height / 2.0).tan());
         let mut rays = Vec::with_capacity(samples * samples);

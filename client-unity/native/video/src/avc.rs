@@ -33,6 +33,9 @@ pub struct Config {
     pub(crate) length: usize,
     /// Parameter sets, each preceded by a start code.
     pub(crate) sets: Vec<u8>,
+    /// Bytes of the sequence parameter set in them, which comes first.
+    #[cfg_attr(not(target_os = "android"), allow(dead_code))]
+    pub(crate) sps: usize,
 }
 
 const START: [u8; 4] = [0, 0, 0, 1];
@@ -76,6 +79,7 @@ impl Config {
             }
         }
         let Some(sps) = sps else { return wrong("no sequence parameter set") };
+        let first = sets.len();
         for _ in 0..take(&mut b, 1)?[0] {
             let nal = parameter_set(&mut b, PPS)?;
             sets.extend_from_slice(&START);
@@ -88,6 +92,7 @@ impl Config {
             full_range: sps.full_range,
             length,
             sets,
+            sps: first,
         })
     }
 

@@ -1,11 +1,19 @@
 //! Decodes H.264 (ISO/IEC 14496-10) as used for 360° video: one decoder configuration record (avcC, ISO/IEC
-//! 14496-15), and frames of length-prefixed NAL units, decoded without delay. [`Decoder`] is the interface for
-//! platform decoders; [`OpenH264`] is compiled in and works everywhere.
+//! 14496-15), and frames of length-prefixed NAL units, decoded without delay. [`OpenH264`] is compiled in and works
+//! everywhere; [`BestDecoder`] prefers the platform's [`VideoDecoder`] on request.
 
 mod avc;
+mod best;
+#[cfg(target_os = "android")]
+mod media_codec;
+#[cfg(windows)]
+mod media_foundation;
 mod openh264;
+#[cfg_attr(not(any(windows, target_os = "android")), allow(dead_code))]
+mod planes;
 
 pub use avc::{Config, Matrix};
+pub use best::BestDecoder;
 pub use openh264::OpenH264;
 
 /// Reason that a stream cannot be decoded: a sentence without full stop.
@@ -37,7 +45,7 @@ impl Picture {
 }
 
 /// A video decoder.
-pub trait Decoder {
+pub trait VideoDecoder: std::fmt::Debug {
     /// Sets the stream's configuration, whose picture size the caller has checked. The next frame
     /// must be a key frame.
     fn configure(&mut self, config: &Config) -> Result<(), VideoError>;

@@ -8,7 +8,7 @@ use openh264_sys2::{
     VIDEO_BITSTREAM_AVC, WELS_LOG_QUIET,
 };
 
-use crate::{wrong, Config, Decoder, Picture, VideoError};
+use crate::{wrong, Config, Picture, VideoDecoder, VideoError};
 
 /// OpenH264 decoder. Creates no threads.
 #[derive(Debug, Default)]
@@ -107,7 +107,7 @@ impl Instance {
     }
 }
 
-impl Decoder for OpenH264 {
+impl VideoDecoder for OpenH264 {
     fn configure(&mut self, config: &Config) -> Result<(), VideoError> {
         // Create a new instance: the old one's buffers are sized for its pictures.
         self.instance = None;

@@ -252,7 +252,7 @@ namespace UnityEngine
         {
             if (count <= 0 || stride <= 0 || stride % 4 != 0)
             {
-                throw new ArgumentException("GraphicsBuffer: count and stride are above 0, stride a multiple of 4");
+                throw new ArgumentException("GraphicsBuffer: count and stride must be above 0, stride a multiple of 4");
             }
             this.target = target;
             this.usageFlags = usageFlags;
@@ -312,6 +312,13 @@ namespace UnityEngine
         public static bool supportsComputeShaders => true;
         public static string deviceModel => "stub";
         public static string operatingSystem => "stub";
+    }
+
+    public class TextAsset : Object
+    {
+        internal byte[] StubBytes = new byte[0];
+
+        public byte[] bytes => StubBytes;
     }
 
     // A font whose glyphs are all half as wide as high.

@@ -79,7 +79,7 @@ namespace UnityEngine.XR.ARFoundation
     [RequireComponent(typeof(XROrigin))]
     public sealed class ARAnchorManager : MonoBehaviour
     {
-        // Shared by all, as a headset has one.
+        // Shared by all managers, since a headset has only one.
         public static readonly XRAnchorSubsystem Stub = new XRAnchorSubsystem();
         public static readonly Dictionary<TrackableId, ARAnchor> Loaded = new Dictionary<TrackableId, ARAnchor>();
 

@@ -22,7 +22,7 @@ const LATE = 400;
 const SPAN = 10_000;
 /** A capture time that goes back by more than this many ms indicates a restart. */
 const RESTART = 1000;
-/** Pause in the subscription after a late frame, ms. It doubles with each further late frame. */
+/** Pause in the subscription after a late frame, ms. It doubles with each late frame and halves with each other one. */
 const PAUSE = 500;
 const MAX_PAUSE = 4000;
 /** Late frames are shown if nothing else has been shown for this many ms. */
@@ -49,7 +49,7 @@ export class Feed {
   /** Number of subscriptions so far. */
   run = 0;
   skipped = 0;
-  /** For datagrams: counts from earlier subscriptions, and the receivers of the current and the next one. */
+  /** Datagram counters of earlier subscriptions, and the receivers of the current and the next one. */
   readonly #parts = noParts();
   #receiver: PartsReceiver | undefined;
   #nextReceiver: PartsReceiver | undefined;
@@ -168,7 +168,7 @@ export class Feed {
     if (group !== undefined) {
       const late = this.#lateness(now);
       if (late > LATE) {
-        // All queued frames are equally old. Drain the queue by declining the groups behind it.
+        // Every frame in the queue arrives late. Let the queue drain by declining the groups after it.
         this.#start(this.#pace.drain(late + this.#pause));
         this.#pause = Math.min(2 * this.#pause, MAX_PAUSE);
         if (now - this.#given < STARVED) {

@@ -49,7 +49,7 @@ export class Pace {
   #start = 0n;
   /** Largest #start so far. */
   #maxStart = 0n;
-  /** First group after a queue was drained. */
+  /** First group to receive after the queue was last drained. */
   #drainedUntil = 0n;
 
   /** `before` is the pace of the previous subscription to the track, whose declined groups still count. */

@@ -27,8 +27,8 @@ const ROOM = 32 << 20;
 const REORDERING = 3;
 /**
  * A group's missing end is requested after this many ms without a new part, or after a quarter of the
- * round-trip time if that is longer. If more than NEARBY parts are missing, it is requested when the
- * next group begins, or after LONGER times that silence.
+ * round-trip time if that is longer. An end of more than NEARBY parts is requested when the next group
+ * begins, or after LONGER times that silence.
  */
 const QUIET = 8;
 const LONGER = 10;
@@ -388,7 +388,7 @@ function endDue(f: Frame, rtt: number): number {
   return f.newest + (expected(f) > f.next + NEARBY ? LONGER : 1) * quietTime(rtt);
 }
 
-/** Removes an ID from the gaps. Returns false for a duplicate. */
+/** Marks an ID as received. Returns false for a duplicate. */
 function fill(f: Frame, id: number): boolean {
   if (id >= f.next) {
     expectUpTo(f, id);

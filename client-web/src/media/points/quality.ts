@@ -3,7 +3,10 @@
 /** Minimum time and number of frames to observe before a change. */
 const WATCH = 4000;
 const ENOUGH = 20;
-/** Share of frames not drawn because decoding or drawing was busy, and share lost in transit. */
+/**
+ * Shares of frames not drawn (because decoding or drawing was busy) and lost in transit above which the quality is
+ * lowered. Above FEW of either it is not raised.
+ */
 const MANY_UNDRAWN = 0.6;
 const MANY_LOST = 0.2;
 const FEW = 0.05;
@@ -15,7 +18,7 @@ const MAX_RETRY_AFTER = 240_000;
 export interface Counts {
   /** Received or declined. */
   readonly frames: number;
-  /** Of these, declined or skipped because the page draws too slowly. */
+  /** Number of these frames declined or skipped because the page draws too slowly. */
   readonly undrawn: number;
   readonly lost: number;
 }

@@ -10,8 +10,8 @@ const sorted = new Float32Array(SAMPLES);
 
 export interface Subject {
   /**
-   * The mean of the nearer half of a frame's points, in camera coordinates (mm), since cameras point
-   * at the subject and the room lies behind it.
+   * The mean of the nearer half of a frame's points, in camera coordinates (mm). Cameras point at the
+   * subject, and the room lies behind it.
    */
   readonly middle: readonly [number, number, number];
   /** Height (y) of the floor in studio coordinates, mm. Only a few outliers lie below it. */

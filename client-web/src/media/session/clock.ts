@@ -1,5 +1,5 @@
 /**
- * Estimates the relay's clock, which is the session's clock. Applies a one-way minimum filter to the time
+ * Estimates the relay's clock, which is the session's clock. Applies a one-way minimum filter to the
  * stamps that the relay sends ten times a second on .relay/clock, like internal/clock. Times are in
  * milliseconds.
  */

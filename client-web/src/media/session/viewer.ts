@@ -23,7 +23,7 @@ export const RENDEZVOUS = 10_000;
 const REPORT_INTERVAL = 250;
 /** Time without a catalog, ms, after which the page reports that nothing is published. */
 const CATALOG_WAIT = 1500;
-/** Subscriber priority (§7) with which clock stamps come first. */
+/** Subscriber priority (§7) of the clock track, the highest. */
 const CLOCK_PRIORITY = 0;
 
 export class Viewer implements Host {

@@ -4,8 +4,8 @@ const MEAN_OF = 3;
 const RATIOS = 40;
 const MAX_RATIO = 10;
 /**
- * Deciles of the ratio between successive one-second rates in 5G networks, used until ratios have
- * been measured.
+ * Midpoints of the deciles of the ratio between successive one-second rates in 5G networks, used until
+ * ratios have been measured.
  */
 const prior = [0.2, 0.54, 0.84, 0.93, 0.99, 1.04, 1.11, 1.2, 1.51, 4.07] as const;
 
@@ -15,7 +15,7 @@ export class Capacity {
   #sorted: number[] = [];
   #guess = false;
 
-  /** Sets the rate to assume until one is measured. */
+  /** Sets the rate to assume until one is measured. Returns false if one has been. */
   guess(rate: number): boolean {
     if (this.#recent.length > 0 && !this.#guess) return false;
     this.#recent.splice(0, 1, Math.max(rate, 1));
@@ -67,7 +67,7 @@ export class Capacity {
   }
 }
 
-/** Minimum size in bytes and duration in ms of a packet train that is measured. */
+/** Minimum size of a packet train to measure, in bytes, and lower limit on its measured duration, in ms. */
 const MIN_TRAIN = 3000;
 const MIN_TRAIN_TIME = 5;
 

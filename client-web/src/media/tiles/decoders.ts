@@ -16,7 +16,7 @@ const IDLE_FRAMES = 4;
  * tile.
  */
 const FAILURES = 2;
-/** Time in ms after which one more decoder is tried than are known to exist. */
+/** Time in ms after which the known number of decoders is increased by one, to try another. */
 const RETRY = 30_000;
 
 export interface DecoderPorts {
@@ -70,7 +70,10 @@ export class Decoders {
     return [...this.#tiles.values()].filter((t) => t.open).length;
   }
 
-  /** Makes room for a decoder by closing one without data since `timestamp`, ms. Returns false if all are in use. */
+  /**
+   * Makes room for a tile's decoder by closing one without data since `timestamp`, ms, or for the base sphere's by
+   * closing any tile's. Returns false if there is no room.
+   */
   admit(tile: number, timestamp: number): boolean {
     if (this.open < this.#most) return true;
     const others = [...this.#tiles.values()]

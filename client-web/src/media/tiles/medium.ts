@@ -338,8 +338,8 @@ export class Tiles implements Medium {
   }
 
   /**
-   * Returns the tiles in view without `has`, largest first. Each fills more than the share `least` of the view.
-   * Drops tiles out of view if the total exceeds the number of decoders or slots.
+   * Returns the tiles in view for which `has` returns false, largest first. Each fills more than the share `least` of
+   * the view. Drops tiles out of view if otherwise more tiles were needed than can be decoded and shown.
    */
   #missing(
     planner: Planner,
@@ -469,7 +469,7 @@ export class Tiles implements Medium {
 
   /**
    * Receives a track's frames. Drops duplicates of a tile that is both fetched and subscribed to.
-   * `joined` is the group in progress.
+   * `joined` is a group joined in progress, which is not used to measure the network.
    */
   #sink(
     tile: number,

@@ -97,7 +97,7 @@ export function ows(p: Problem, refine = DEFAULT_REFINE): Plan {
   return { quality: choice.quality, order, bytes, loss, bound, expected };
 }
 
-/** Probability that data that end this many bytes into the GoP miss the deadline. */
+/** Probability that data ending this many bytes into the GoP misses the deadline. */
 function late(p: Problem, bytes: number): number {
   const n = p.capacity.length;
   if (n === 0) return 0;

@@ -52,7 +52,7 @@ class Ring {
 
 interface CameraCount {
   readonly camera: number;
-  /** Frames received of its current track. */
+  /** Frames received from its current track. */
   received: number;
   frames: number;
   points: number;
@@ -76,13 +76,13 @@ export class Meter {
   bad = 0;
   firstFrame: number | undefined;
 
-  /** Bytes of media received since the start. */
+  /** Sets the bytes of media received since the start. */
   traffic(total: number, now: number): void {
     if (total > this.#total) this.#bytes.push(now, total - this.#total, 0);
     this.#total = total;
   }
 
-  /** Frames per camera since its track was chosen. */
+  /** Sets the frames received per camera since its track was chosen. */
   arrived(received: readonly (readonly [camera: number, frames: number])[], now: number): void {
     for (const [camera, frames] of received) {
       const c = this.#camera(camera);

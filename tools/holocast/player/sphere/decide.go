@@ -285,7 +285,7 @@ func (v *Viewer) replan(now time.Time) (actions []action) {
 	v.counters.Decisions++
 	for _, r := range requests[:sure] {
 		id, k := ids[r.GoP], key{r.Tile, r.Quality}
-		const priority = priorityUrgent // they exceed the budget planned for the others
+		const priority = priorityUrgent // these tiles exceed the budget planned for the others
 		v.urgent[fetched{id, k}] = true
 		v.counters.Urgent++
 		if id != v.newest {

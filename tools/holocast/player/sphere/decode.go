@@ -24,7 +24,7 @@ import (
 type slotShown struct {
 	frame   int
 	gaze    tile360.Vec
-	quality map[int]int // PSNR of the received tiles in the viewport
+	quality map[int]int // best quality shown, by tile in the viewport
 }
 
 // job is a GoP to decode.

@@ -14,7 +14,7 @@ import (
 // judge accumulates the measurements of the displayed viewport.
 type judge struct {
 	view      *tile360.View // finer than the planner's
-	psnr      []float64     // of each slot in dB, from the published distortions
+	psnr      []float64     // PSNR of each slot in dB, from the published distortions
 	hits      float64       // sum over slots of the fraction of the viewport covered by tiles
 	slots     int           // slots with a picture
 	stalled   int           // slots without a picture
@@ -57,7 +57,8 @@ func (v *Viewer) judgeDue(now time.Time) {
 	}
 }
 
-// ready returns, for each frame, whether it and all frames before it arrived in time.
+// ready returns, for each frame, whether it and all frames before it arrived in time. The result
+// ends at the first missing frame.
 func (v *Viewer) ready(r *received) []bool {
 	ok := make([]bool, 0, len(r.frames))
 	var latest time.Time
@@ -221,8 +222,9 @@ type counters struct {
 // Report holds a viewer's measurements of the 360° video.
 type Report struct {
 	Scheme string `json:"scheme"`
-	// Frames counts the frames of the low-resolution sphere received in time, FramesMissed those of
-	// the same GoPs that were not. FPS is Frames per second of playback.
+	// Frames counts the frames of the low-resolution sphere received in time. FramesMissed counts
+	// its late and missing frames after the first one received. FPS is Frames per second of
+	// playback.
 	Frames       int     `json:"frames"`
 	FramesMissed int     `json:"frames_missed"`
 	FPS          float64 `json:"fps"`

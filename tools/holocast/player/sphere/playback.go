@@ -47,7 +47,7 @@ type Playback struct {
 	runs              context.Context
 	cancel            context.CancelFunc // cancels runs
 	loading           bool
-	drop              context.CancelFunc // cancels the FETCHes of the current GoP's tiles; nil if there are none
+	drop              context.CancelFunc // cancels FETCHes of the loading GoP's tiles and sound; nil if none
 	notUntil          time.Time          // earliest time of the next attempt
 	requested         map[fetched]bool   // tiles received or requested
 	decided           time.Duration      // position of the last replan

@@ -40,7 +40,7 @@ type subscription struct {
 }
 
 // receiveTrack subscribes to a track from its largest object and joins the current group. It
-// returns why the subscription ended.
+// resubscribes while the publisher is away, and returns why the last subscription ended.
 func (v *Viewer) receiveTrack(
 	ctx context.Context, s *moqt.Session, name moqt.TrackName, k key, timeout time.Duration,
 ) error {
@@ -230,7 +230,7 @@ func (v *Viewer) replayRestarted() {
 	v.minDelay = math.MaxInt64
 }
 
-// followSound counts the packets of the sound track until the session ends.
+// followSound counts the packets of the sound track until the track or the session ends.
 func (v *Viewer) followSound(ctx context.Context, s *moqt.Session, name moqt.TrackName, timeout time.Duration) {
 	for ctx.Err() == nil {
 		sub, err := s.Subscribe(ctx, name, moqt.SubscribeOptions{

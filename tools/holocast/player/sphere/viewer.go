@@ -85,7 +85,7 @@ type Viewer struct {
 
 	groups    map[uint64]*group
 	newest    uint64 // largest group of the video track
-	forgotten uint64 // groups below this have been deleted, except those in groups
+	forgotten uint64 // groups with smaller IDs that are not in groups have been deleted
 	began     bool
 	first     time.Time     // timestamp of the first frame, time 0 of Config.Head
 	minDelay  time.Duration // smallest arrival − timestamp

@@ -38,8 +38,8 @@ const (
 	// Holocast is internal/origin, as relay and capture server use it.
 	Holocast = "holocast"
 
-	// DeliveryTimeout is the draft's delivery timeout alone. Late frames are reset while the
-	// following ones wait.
+	// DeliveryTimeout is the draft's delivery timeout alone. Late frames are reset while newer
+	// frames wait.
 	DeliveryTimeout = "timeout"
 
 	// Queue sends every frame in full, in order.

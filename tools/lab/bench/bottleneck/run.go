@@ -220,8 +220,8 @@ func measure(ctx context.Context, path Path, contender string, warmup, duration 
 	return r, nil
 }
 
-// sendFrames sends frames of n bytes until ctx is done. Each starts with its capture time in ns
-// since began.
+// sendFrames sends n-byte frames until ctx is done. Each starts with its capture time in ns since
+// began.
 func sendFrames(ctx context.Context, began time.Time, n int, send func(ctx context.Context, group uint64,
 	frame []byte) error,
 ) error {

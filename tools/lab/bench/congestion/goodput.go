@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// goodput estimates the application data that has arrived, in any order. The bytes that the
-// application reads do not measure it, since during a gap the application reads nothing, and then
-// the whole backlog in one go, which within a few seconds can exceed the path's rate. goodput
-// therefore scales arrivals, counted by packet, by the fraction of new application data. That
-// fraction is the maximum of read/arrived, which is reached when no gap is open.
+// goodput estimates the rate at which application data arrives, in any order. The rate at which the
+// application reads is no measure of it: during a gap the application reads nothing and afterwards
+// the whole backlog, which can exceed the path's rate even over a few seconds. goodput therefore
+// counts arriving packets and multiplies them by their fraction of new application data. It takes
+// this fraction from a moment without a gap, when read/arrived is highest.
 type goodput struct{ share float64 }
 
 // lookEvery is the interval between attempts to find a moment without a gap. Over path 1 a gap

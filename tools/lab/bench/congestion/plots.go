@@ -10,7 +10,7 @@ import (
 	"holocast/internal/netlab/chart"
 )
 
-// plotEvery is the time per plotted point. With varying delay, a path delivers in bursts.
+// plotEvery is the time per plotted point. It evens out the bursts of a path with varying delay.
 const plotEvery = 500 * time.Millisecond
 
 // SavePlots draws throughput and frame delay over time into dir. It plots the first valid run of

@@ -63,13 +63,13 @@ type Comparison struct {
 	NewRenoMbps     float64 `json:"newreno_mbps"`
 	TCPBBRMbps      float64 `json:"tcp_bbr_mbps"`
 	TCPCubicMbps    float64 `json:"tcp_cubic_mbps,omitempty"`
-	QueueDelayP50Ms float64 `json:"queue_delay_ms_p50"` // of BBR
+	QueueDelayP50Ms float64 `json:"queue_delay_ms_p50"` // with BBR
 	QueueDelayP99Ms float64 `json:"queue_delay_ms_p99"`
 }
 
-// Live holds one camera's frames of 375 kB, 30 per second.
+// Live holds the figures of one camera with 375 kB frames at 30 frames per second.
 type Live struct {
-	BBRFPS          float64 `json:"bbr_fps"` // of frames that arrive within one second
+	BBRFPS          float64 `json:"bbr_fps"` // frames that arrive within one second
 	NewRenoFPS      float64 `json:"newreno_fps"`
 	BBRDelayP50Ms   float64 `json:"bbr_frame_delay_ms_p50"`
 	BBRDelayP99Ms   float64 `json:"bbr_frame_delay_ms_p99"`

@@ -33,8 +33,8 @@ import (
 // flow carries data from one host to another.
 type flow struct {
 	transport string
-	send      io.WriteCloser             // bulk data; nil for frames
-	frame     func(payload []byte) error // one frame; nil for bulk
+	send      io.WriteCloser             // for bulk data
+	frame     func(payload []byte) error // sends one frame; nil for TCP
 	estimates func() (congestion.Estimates, bool)
 
 	received atomic.Int64 // bytes read by the application
@@ -60,7 +60,7 @@ func (l *frameLog) add(sent time.Time) {
 	l.delays, l.at = append(l.delays, now.Sub(sent)), append(l.at, now)
 }
 
-// captured returns the delays of those frames captured between from and to that arrived.
+// captured returns the delays of the frames that were captured between from and to and have arrived.
 func (l *frameLog) captured(from, to time.Time) []time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,7 +73,8 @@ func (l *frameLog) captured(from, to time.Time) []time.Duration {
 	return d
 }
 
-// lines returns a plot of the frames, with arrival in seconds after from and delay in ms.
+// lines returns the points of a plot: each frame's arrival in seconds after from, and its delay in
+// ms.
 func (l *frameLog) lines(from time.Time) (t, y []float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -315,8 +316,9 @@ func (f *flow) runBulk(ctx context.Context) error {
 	return nil
 }
 
-// runFrames captures frames of size bytes until ctx is done. Each is written by its own goroutine,
-// since a live source does not wait for the previous frame.
+// runFrames sends a frame of size bytes per interval until ctx is done, and returns the number of
+// frames. Each is written by its own goroutine, since a live source does not wait for the previous
+// frame.
 func (f *flow) runFrames(ctx context.Context, interval time.Duration, size int) (captured int, err error) {
 	var wg sync.WaitGroup
 	defer wg.Wait()

@@ -110,7 +110,7 @@ var levels = []level{
 // schedule is the timing of a run, relative to the end of its warm-up.
 type schedule struct {
 	length   time.Duration
-	from, to time.Duration // delays vary and figures count
+	from, to time.Duration // period in which delays vary and frames count
 }
 
 var (
@@ -161,8 +161,8 @@ func (a App) parts() (names []string) {
 	return names
 }
 
-// congestions returns the TCP congestion controls of Options.Parts, or none unless the application
-// is LiveScan.
+// congestions returns the TCP congestion controls to measure. Unless the application is LiveScan, the
+// only one is "".
 func (o Options) congestions() (list []Congestion) {
 	if o.App != LiveScan {
 		return []Congestion{""}

@@ -16,8 +16,8 @@ type frame struct {
 	points, bytes   int
 }
 
-// readFrames reads the player's frame list. Player and capture server share one machine's clock, so
-// differences are exact.
+// readFrames reads the player's frame list and skips repeated frames. Player and capture server share
+// one machine's clock, so differences are exact.
 func readFrames(r io.Reader, begun time.Time) ([]frame, error) {
 	var frames []frame
 	seen := map[uint32]bool{}

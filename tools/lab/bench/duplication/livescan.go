@@ -144,7 +144,7 @@ func (v *livescanViewer) stop() []arrival {
 }
 
 // readSent reads the bridge's list of frames sent to one viewer. Entry k of the list belongs to
-// entry k of arrivals. It skips frames sent repeatedly.
+// entry k of arrivals. It skips repeated and empty frames.
 func readSent(r io.Reader, arrivals []arrival, begun time.Time) ([]frame, error) {
 	lines := bufio.NewScanner(r)
 	if !lines.Scan() {

@@ -87,7 +87,7 @@ func ofOther(stat []byte) time.Duration {
 // kthreadd is the process ID of all kernel threads' parent.
 const kthreadd = "2"
 
-// fields sums n fields of a line, starting with field first.
+// fields sums n fields of a line, starting with field first (from 0), and returns them as a time.
 func fields(line []byte, first, n int) (sum time.Duration) {
 	list := bytes.Fields(line)
 	for i := first; i < min(len(list), first+n); i++ {

@@ -144,7 +144,7 @@ func (x *process) failure() error {
 	return fmt.Errorf("%s ended: %w\n  %s", x.name, err, strings.Join(lines[max(0, len(lines)-12):], "\n  "))
 }
 
-// awaitOutput waits until the process's stdout contains text and returns its output.
+// awaitOutput waits until the process's stderr contains text and returns stderr.
 func (x *process) awaitOutput(ctx context.Context, text string, limit time.Duration) (string, error) {
 	deadline := time.After(limit)
 	for tick := time.NewTicker(20 * time.Millisecond); ; {

@@ -20,8 +20,8 @@ type Result struct {
 	FHD        *Level     `json:"fhd,omitempty"`
 
 	Seconds float64 `json:"seconds"` // per run
-	From    float64 `json:"from_s"`  // start of the time that FPS, delays and throughput cover
-	To      float64 `json:"to_s"`    // end of that time; delays vary in its middle
+	From    float64 `json:"from_s"`  // start of the period with varying delays, which FPS, delays and throughput cover
+	To      float64 `json:"to_s"`    // end of that period
 	Source  string  `json:"source"`  // of the frames
 	Trigger string  `json:"trigger"` // settings of the pair
 	// Processors of the machine.
@@ -40,8 +40,8 @@ type Level struct {
 	DelayP99   map[Mode]float64 `json:"frame_delay_ms_p99"`
 	Throughput map[Mode]float64 `json:"throughput_mbps"`
 
-	// Cost is the bytes that duplication sent over all paths per byte sent over one path, during
-	// the whole run. CostVarying covers the time with varying delays.
+	// Cost is the number of bytes sent over all paths per byte that entered the edges, for
+	// duplication and the whole run. CostVarying covers the period with varying delays.
 	Cost        float64 `json:"cost"`
 	CostVarying float64 `json:"cost_varying"`
 

@@ -80,7 +80,7 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 	return r, nil
 }
 
-// measure performs a run. It repeats the run if the emulation was inaccurate.
+// measure performs a run, repeats it while the emulation is inaccurate, and returns the best attempt.
 func (b *bench) measure(ctx context.Context, m *media, mode Mode, congestion Congestion) (*Measurement, error) {
 	var best *Measurement
 	for i := 1; ; i++ {

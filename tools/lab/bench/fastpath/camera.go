@@ -26,7 +26,7 @@ type CameraRun struct {
 	Seconds float64 `json:"seconds"`
 	Near    Shown   `json:"near"` // the near viewer with the lowest frame rate
 	Far     Shown   `json:"far"`
-	TCPMbps float64 `json:"tcp_mbit_per_s,omitempty"` // of the TCP flow
+	TCPMbps float64 `json:"tcp_mbit_per_s,omitempty"` // rate of the TCP flow
 
 	// Forwarded counts packets sent by the kernel, Lost the forwarded packets that were lost, and
 	// Fallback the packets left to user space, by reason.

@@ -79,8 +79,8 @@ type Cell struct {
 	Fallback map[string]float64 `json:"fallback,omitempty"`
 }
 
-// Result holds the figures by load and way for the lowest number of viewers; All holds those for
-// every number of viewers.
+// Result holds the measurements. Idle and Busy hold the figures by way for the lowest number of
+// viewers, and All holds all figures by number of viewers, load and way.
 type Result struct {
 	Idle map[string]Cell                    `json:"idle"`
 	Busy map[string]Cell                    `json:"busy"`

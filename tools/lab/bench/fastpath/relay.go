@@ -37,7 +37,7 @@ type relaySession struct {
 	l      *lab
 	cmd    *exec.Cmd
 	done   chan struct{}
-	output bytes.Buffer // output before it listens
+	output bytes.Buffer // the relay's output until it listens
 	hash   [32]byte
 	track  *origin.Track
 

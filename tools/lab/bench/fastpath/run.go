@@ -90,7 +90,7 @@ func (m *measured) cell() Cell {
 	return c
 }
 
-// Run measures. It needs root.
+// Run runs the benchmark. It needs root.
 func Run(ctx context.Context, o Options) (r Result, err error) {
 	for _, part := range o.Parts {
 		if !slices.Contains(Parts(), part) {

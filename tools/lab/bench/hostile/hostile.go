@@ -1,6 +1,6 @@
 // Package hostile attacks a relay while a camera is viewed through it, and measures the effect on
 // the viewer. The attackers run as a separate process with the lowest priority on one processor of
-// the same machine, so the figures show which load the relay admits, rather than competition for
+// the same machine, so the figures reflect the load that the relay admits, not the competition for
 // processors.
 package hostile
 
@@ -34,8 +34,8 @@ const (
 	limitBytes = cacheBytes + cacheBytes/2 + 512<<20 // the relay's own default for this cache
 	leastFPS   = 29
 	mostDelays = 3 // multiples of the baseline's p95
-	// newViewerLimit bounds a new viewer's wait for its first frame, noFrameLimit the first
-	// viewer's.
+	// newViewerLimit bounds a new viewer's wait for its first frame. noFrameLimit bounds that wait
+	// for the first viewer.
 	newViewerLimit = 5 * time.Second
 	noFrameLimit   = time.Minute
 )
@@ -100,7 +100,7 @@ func Names() (list []string) {
 	return list
 }
 
-// Run measures.
+// Run runs the benchmark.
 func Run(ctx context.Context, o Options) (r Result, err error) {
 	if o.Log == nil {
 		o.Log = io.Discard

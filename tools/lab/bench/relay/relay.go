@@ -36,7 +36,7 @@ const (
 // PeerName is the program that Options.Peer "auto" selects.
 const PeerName = "moq-relay-ietf"
 
-// Limits of saturation. The offered rate starts at the relay's capacity and grows until the
+// Limits of saturation. The offered rate grows step by step from the relay's capacity until the
 // fraction of frames that arrive is below carried or half of them arrive late.
 const (
 	overload  = 1.5 // factor per step
@@ -253,7 +253,7 @@ type Contender struct {
 // Fanout holds the figures for one number of viewers.
 type Fanout struct {
 	MbitPerS     float64        `json:"mbit_per_s"`                // received by all viewers at the offered rate
-	CPUSPerGbit  float64        `json:"cpu_s_per_gbit,omitempty"`  // of the relay's process
+	CPUSPerGbit  float64        `json:"cpu_s_per_gbit,omitempty"`  // CPU time of the relay's process
 	GbitPerS     float64        `json:"gbit_per_core_s,omitempty"` // throughput of a fully used core
 	Delay        load.Quantiles `json:"delay_ms"`                  // of complete frames
 	AddedDelay   load.Quantiles `json:"added_delay_ms"`            // minus the delay without a relay
@@ -262,7 +262,8 @@ type Fanout struct {
 	Saturated    Saturated      `json:"saturated"`
 }
 
-// Saturated holds the figures at the first rate above the relay's capacity.
+// Saturated holds the figures at the first offered rate that the relay did not sustain, or at the
+// highest rate offered.
 type Saturated struct {
 	OfferedMbit float64        `json:"offered_mbit_per_s"` // over all viewers
 	MbitPerS    float64        `json:"mbit_per_s"`         // of complete frames

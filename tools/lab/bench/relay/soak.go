@@ -43,12 +43,12 @@ type Soak struct {
 
 // SoakSample is one interval of a soak.
 type SoakSample struct {
-	Seconds    float64 `json:"seconds"` // end of the interval, since the first frame
-	Goroutines float64 `json:"goroutines"`
-	HeapMB     float64 `json:"heap_mb"`   // next garbage collection's goal, twice the reachable heap; median
-	MemoryMB   float64 `json:"memory_mb"` // resident; median
-	CPU        float64 `json:"cpu"`       // busy processors
-	Frames     int     `json:"frames"`    // received by all viewers
+	Seconds    float64 `json:"seconds"`    // end of the interval, since the first frame
+	Goroutines float64 `json:"goroutines"` // maximum
+	HeapMB     float64 `json:"heap_mb"`    // next garbage collection's goal, twice the reachable heap; median
+	MemoryMB   float64 `json:"memory_mb"`  // resident; median
+	CPU        float64 `json:"cpu"`        // busy processors
+	Frames     int     `json:"frames"`     // received by all viewers
 	load.Quantiles
 }
 
@@ -188,8 +188,8 @@ func (a *arrivals) take() []time.Duration {
 	return d
 }
 
-// drain waits up to 2 s for frames in flight. It returns how many were sent and how many were lost,
-// summed over all viewers.
+// drain waits up to 2 s for frames in flight. It returns the number of frames sent, and the number
+// lost, summed over all viewers.
 func (a *arrivals) drain(ctx context.Context, viewers int) (sent, lost int) {
 	until := time.Now().Add(2 * time.Second)
 	for {

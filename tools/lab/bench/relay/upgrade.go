@@ -25,7 +25,7 @@ const (
 	upgradeViewers = 20
 	lateJoiners    = 2 // after each upgrade
 	upgrades       = 2
-	upgradeEffect  = 2 * time.Second  // frames sent this long after an upgrade count as affected
+	upgradeEffect  = 2 * time.Second  // frames sent within this time after an upgrade count as affected
 	lossTimeout    = 20 * time.Second // a frame that has not arrived by then is lost
 )
 
@@ -38,11 +38,11 @@ type Upgrade struct {
 	Sent       int            `json:"frames_sent"`
 	Expected   int            `json:"frames_expected"` // over all viewers
 	Lost       int            `json:"frames_lost"`     // missing or damaged
-	Sessions   int            `json:"sessions_ended"`  // early
+	Sessions   int            `json:"sessions_ended"`  // sessions that ended early
 	UpgradeMs  []float64      `json:"upgrade_ms"`      // from the command until the new process is ready
 	Delay      load.Quantiles `json:"delay_ms"`        // delay of complete frames that are not near an upgrade
 	DelayAfter load.Quantiles `json:"delay_upgrade_ms"`
-	GapMs      float64        `json:"longest_gap_ms"` // between two frames at any viewer
+	GapMs      float64        `json:"longest_gap_ms"` // longest time between two frames at any viewer
 	// LoadAverage is the kernel's one-minute load average before the run.
 	LoadAverage float64 `json:"load_average"`
 }
@@ -104,7 +104,7 @@ type upgradeViewer struct {
 	ended    bool
 }
 
-// upgradeUnderLoad measures. It needs root.
+// upgradeUnderLoad measures upgrades. It needs root.
 func upgradeUnderLoad(ctx context.Context, o Options) (out *Upgrade, err error) {
 	phase := 8 * time.Second // before, between and after upgrades
 	if o.Quick {
@@ -201,7 +201,7 @@ func upgradeUnderLoad(ctx context.Context, o Options) (out *Upgrade, err error) 
 	return out, ctx.Err()
 }
 
-// upgrade replaces the relay at addr. It returns the new process.
+// upgrade replaces the relay at addr. It returns the new process's ID.
 func upgrade(ctx context.Context, binary, addr string) (pid int, err error) {
 	out, err := exec.CommandContext(ctx, binary, "upgrade", "--listen", addr).CombinedOutput()
 	if err == nil {
@@ -259,7 +259,7 @@ func (r *upgradeRun) receive(v *upgradeViewer, g *moqt.SubgroupReader) {
 
 func (r *upgradeRun) frame(group uint64) []byte { return r.frames[group%uint64(len(r.frames))] }
 
-// send sends frames until ctx is done and all have arrived.
+// send sends frames until ctx is done and all have arrived or are lost.
 func (r *upgradeRun) send(ctx context.Context, t *origin.Track) error {
 	tick := time.NewTicker(time.Second / FramesPerS)
 	defer tick.Stop()

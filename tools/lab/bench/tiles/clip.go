@@ -41,7 +41,7 @@ type clip struct {
 	// errors is the mean squared error of luma by quality, slot and cell. The tiles' qualities are
 	// followed by the low-resolution sphere and a black image.
 	errors [][][]float32
-	black  [][]float64 // by GoP and tile: distortion of a black image
+	black  [][]float64 // distortion of a black image by GoP and tile
 
 	// encoded holds the streams by tile and quality; the low-resolution sphere is separate.
 	encoded    [][]stream
@@ -302,9 +302,9 @@ func readStream(file string) (s stream, err error) {
 	return s, err
 }
 
-// compare runs two FFmpeg commands that write the original image and the viewer's. It returns the
-// mean squared error by slot and cell. To distortion it passes each tile's distortion per GoP,
-// weighted by solid angle.
+// compare runs two FFmpeg commands that write the original frames and the frames seen by the viewer.
+// It returns the mean squared error by slot and cell, and passes each tile's mean squared error per
+// GoP, weighted by solid angle, to distortion.
 func (c *clip) compare(ctx context.Context, original, seen []string, distortion func(gop, tile int,
 	mse float64),
 ) (slots [][]float32, err error) {

@@ -28,7 +28,7 @@ var recordings = flag.String("recordings", "",
 // inFakeTime runs a session without delays caused by the machine: viewer, publisher and QUIC run
 // unmodified in a synctest bubble over a simulated path.
 //
-// The path's rate follows net from the time after, counted from the viewer's start.
+// The path begins to follow net when the viewer has run for the duration after.
 func inFakeTime(t *testing.T, after time.Duration, film spheretest.Film, tr trace, net network, scheme string,
 	percentile float64, gops int,
 ) (report sphere.Report) {

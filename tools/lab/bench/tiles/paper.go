@@ -14,15 +14,15 @@ type PaperStep struct {
 	PSNR []float64 `json:"psnr_mean"` // by condition, dB
 }
 
-// condition is one of the paper's conditions, with the mean throughput of FBDT and MPTCP in Mbit/s.
-// The figures are from Section 6.2 for the first two conditions, and from FBDT's published logs for
-// mobility.
+// condition is a channel condition of the paper, with the mean throughput of FBDT and MPTCP in
+// Mbit/s. The figures are from Section 6.2 for the first two conditions, and from FBDT's published
+// logs for mobility.
 type condition struct {
 	name        string
 	fbdt, mptcp float64
 
-	// variation is the exponent applied to the ratio of successive seconds in the walking trace.
-	// The paper gives no series.
+	// variation is the exponent applied to the relative changes of the walking trace from second to
+	// second, which stand in for a series of the condition. The paper gives none.
 	variation float64
 }
 
@@ -42,9 +42,9 @@ func ConditionNames() (names []string) {
 	return names
 }
 
-// paperSetting simulates Section 6.3. There, missing tiles are blank, only the crowd's gaze is
-// known but not the viewer's own, and the baseline (FIX on MPTCP) uses rates chosen for FBDT's
-// capacity. Each step from that setting to ours changes one thing.
+// paperSetting simulates Section 6.3. There, missing tiles are blank, the crowd's gaze is known but
+// the viewer's is not, and the baseline (FIX on MPTCP) uses rates chosen for FBDT's capacity. Each
+// step from that setting to ours changes one thing.
 func paperSetting(c *clip, walking network, traces []trace, seconds int) []PaperStep {
 	best := c.bytes(c.qualities - 1)
 	all := []struct {

@@ -14,7 +14,7 @@ type scheme struct {
 	// displayed. The following fields apply to schemes that decide once, a second before a GoP is
 	// displayed.
 	again      bool
-	percentile float64 // the budget is this percentile of the predicted capacity, or mean
+	percentile float64 // the budget is this percentile of the predicted capacity, or its mean if percentile is mean
 	seen       weighting
 	gaze       prediction
 	leftover   bool // finally, request the tiles that OWS leaves out

@@ -216,7 +216,7 @@ func (v *viewer) decide(g int) {
 	}
 }
 
-// transfer transmits the job at the head of the queue.
+// transfer transmits queued jobs, in order, for one step.
 func (v *viewer) transfer() {
 	budget := v.net.at(v.now) * step
 	for i := 0; i < len(v.queue) && budget > 0; {

@@ -75,7 +75,7 @@ func (r Result) Measured() (parts []string) {
 
 // Figures are the results of one scheme over all slots of all runs.
 type Figures struct {
-	PSNRMean   float64 `json:"psnr_mean"`    // of the viewport, weighted by solid angle, in dB
+	PSNRMean   float64 `json:"psnr_mean"`    // PSNR of the viewport in dB, weighted by solid angle
 	PSNRP5     float64 `json:"psnr_p5"`      // exceeded 95 % of the time
 	Stall      float64 `json:"stall_ratio"`  // fraction of the time since the first frame
 	Wasted     float64 `json:"wasted_ratio"` // fraction of bytes in tiles never seen or not complete in time
@@ -147,7 +147,7 @@ type Clip struct {
 	CRF     []int     `json:"crf"`
 	Mbps    []float64 `json:"mbps"` // rate of the whole sphere at each quality
 	PSNR    []float64 `json:"ws_psnr"`
-	LowMbps float64   `json:"low_mbps"` // of the low-resolution sphere
+	LowMbps float64   `json:"low_mbps"` // rate of the low-resolution sphere
 	LowPSNR float64   `json:"low_ws_psnr"`
 }
 
@@ -190,7 +190,7 @@ type setup struct {
 	budgets  []float64 // percentiles that baselines may plan with; each uses its best
 	rates    []float64 // mean network rates, as fractions of the rate of the whole sphere at the middle quality
 
-	// Real sessions, one per scheme for every pair of these.
+	// Extent of the real sessions: one per scheme, head movement and network.
 	sessionHeads, sessionNetworks, sessionGOPs int
 }
 
@@ -280,7 +280,7 @@ type run struct {
 
 func key(name string, percentile float64) string { return fmt.Sprintf("%s@%g", name, percentile) }
 
-// watchers returns the head movements that watch a clip. Each was recorded with another video.
+// watchers returns the head movements that watch a clip. They were recorded with other videos.
 func watchers(heads []gazetrace.Trace, c *clip, set setup) (traces []trace) {
 	videos := gazetrace.Videos(heads)
 	for k := range set.heads {

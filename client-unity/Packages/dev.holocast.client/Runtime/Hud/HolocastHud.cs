@@ -68,7 +68,7 @@ namespace Holocast
             set => points = value;
         }
 
-        /// <summary>Shows statistics. Messages show regardless.</summary>
+        /// <summary>Shows statistics. Messages are always shown.</summary>
         public bool Figures
         {
             get => figures;

@@ -24,8 +24,8 @@ namespace Holocast
         const float OpenAngle = 35;
         const float CloseAngle = 20;
 
-        // An open menu moves in front of the user again when it is farther away, metres, or more degrees
-        // aside.
+        // Distance in metres and angle in degrees beyond which an open menu moves back in front of the
+        // user.
         const float Farthest = 2.5f;
         const float Aside = 60;
 
@@ -228,7 +228,7 @@ namespace Holocast
                 && Vector3.Dot(there.normalized, ahead.normalized) < Mathf.Cos(Aside * Mathf.Deg2Rad);
         }
 
-        // In front of the user, within view without turning the head.
+        // Places the menu in front of the user, so that it is visible without turning the head.
         void Place(bool atEyeLevel)
         {
             Vector3 ahead = head.forward;
@@ -318,7 +318,7 @@ namespace Holocast
                 : "moqt://", TouchScreenKeyboardType.URL, false);
         }
 
-        // Takes the typed address: joins a session, or lists the sessions of a relay.
+        // Joins the session at the typed address, or lists the relay's sessions if it names none.
         void HandleTypedAddress()
         {
             if (keyboard == null || keyboard.status == TouchScreenKeyboard.Status.Visible)

@@ -1,4 +1,5 @@
 using System;
+using System.Globalization;
 using Holocast.Native;
 using UnityEngine;
 
@@ -6,7 +7,7 @@ namespace Holocast
 {
     /// <summary>
     /// Shows the state of a device for its first report, above the HUD's statistics: library, device,
-    /// graphics, session, the relay's answer over UDP, display rate and memory.
+    /// graphics, decoding time of a frame, session, the relay's answer over UDP, display rate and memory.
     /// </summary>
     [AddComponentMenu("Holocast/Holocast Self-test")]
     [RequireComponent(typeof(HolocastHud))]
@@ -14,13 +15,20 @@ namespace Holocast
     {
         const double Period = 1; // seconds between updates
 
+        const int Runs = 20; // of the decoder
+
+        [SerializeField, Tooltip("An encoded point-cloud frame, decoded once to measure the device; none skips this")]
+        TextAsset frame;
+
         HolocastHud hud;
+        string decoding;
         double nextAt;
 
         void OnEnable()
         {
             hud = GetComponent<HolocastHud>();
             nextAt = 0;
+            decoding = decoding ?? (frame != null ? Decoding(frame.bytes) : "");
         }
 
         void OnDisable()
@@ -34,18 +42,18 @@ namespace Holocast
             if (now >= nextAt)
             {
                 nextAt = now + Period;
-                hud.Header = Report(hud.Session);
+                hud.Header = Report(hud.Session, decoding);
             }
         }
 
-        static string Report(HolocastSession session)
+        static string Report(HolocastSession session, string decoding)
         {
             string problem = Plugin.Problem();
             double rate = DisplayRate.Current();
             string text = "Library: " + (problem ?? "interface " + Abi.Version + ", loaded") + "\n"
                 + SystemInfo.deviceModel + ", " + SystemInfo.operatingSystem + "\nUnity " + Application.unityVersion
                 + ", " + SystemInfo.graphicsDeviceType + ", display "
-                + (rate > 0 ? Math.Round(rate) + " Hz" : "of unknown rate")
+                + (rate > 0 ? Math.Round(rate) + " Hz" : "of unknown rate") + decoding
                 + "\nMemory " + GC.GetTotalMemory(false) / 1024 + " KiB of C#";
             if (session == null)
             {
@@ -56,6 +64,30 @@ namespace Holocast
                 text += ", " + s.MemoryBytes / 1024 + " KiB of the library";
             }
             return text + "\nSession: " + session.State + ", UDP: " + Udp(session.State) + "\n";
+        }
+
+        // Time to decode a frame: the shortest of some runs, as the first ones allocate.
+        internal static string Decoding(byte[] frame)
+        {
+            if (Plugin.Problem() != null)
+            {
+                return ""; // shown already
+            }
+            try
+            {
+                var words = new uint[0];
+                HcFrame best = Client.Decode(frame, ref words);
+                for (int i = 1; i < Runs; i++)
+                {
+                    best.decodeUs = Math.Min(best.decodeUs, Client.Decode(frame, ref words).decodeUs);
+                }
+                return "\nDecoding " + best.points + " points: "
+                    + (best.decodeUs / 1000.0).ToString("F2", CultureInfo.InvariantCulture) + " ms";
+            }
+            catch (HolocastException e)
+            {
+                return "\nDecoding: " + e.Message;
+            }
         }
 
         // Whether the relay has answered over UDP.

@@ -8,7 +8,7 @@ namespace Holocast
     // downwards, and break at '\n' and at a maximum width.
     sealed class TextMeshBuilder : IDisposable
     {
-        // Glyphs requested up front: adding glyphs later rebuilds the font texture.
+        // Glyphs requested up front, since adding glyphs later rebuilds the font texture.
         const string Usual =
             " !\"#%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]_abcdefghijklmnopqrstuvwxyz“”…–±·";
 
@@ -49,8 +49,8 @@ namespace Holocast
 
         public Mesh Mesh { get; }
 
-        // True once the font texture was rebuilt: glyphs have moved in it, so the mesh must be
-        // built again.
+        // True once the font texture has been rebuilt, which moves its glyphs: the mesh must then be
+        // rebuilt too.
         public bool Stale => stale;
 
         // Requests additional glyphs, for example for a session's name.

@@ -35,6 +35,7 @@ namespace Holocast.Native
         public const uint NoReceipts = 1;
         public const uint Insecure = 2;
         public const uint ListSessions = 4;
+        public const uint PlatformVideo = 8;
 
         public const uint TrackSubscribed = 1;
 

@@ -56,6 +56,33 @@ namespace Holocast.Native
             return Encoding.UTF8.GetString(buffer, 0, (int)needed - 1);
         }
 
+        // Decodes a frame of one object, on this thread and without a session. words: grows as needed.
+        public static HcFrame Decode(byte[] frame, ref uint[] words)
+        {
+            Plugin.Require();
+            fixed (byte* bytes = frame)
+            {
+                var length = (UIntPtr)frame.Length;
+                byte* data = bytes;
+                while (true)
+                {
+                    var info = new HcFrame { size = (uint)sizeof(HcFrame) };
+                    int result;
+                    fixed (uint* w = words)
+                    {
+                        result = NativeMethods.hc_decode(&data, &length, 1, 0, w, (UIntPtr)words.Length, &info);
+                    }
+                    uint need = info.points * info.wordsPerPoint;
+                    if (result != Abi.ErrorBuffer || need <= words.Length)
+                    {
+                        Check(result);
+                        return info;
+                    }
+                    words = new uint[need];
+                }
+            }
+        }
+
         // Throws the message of a failed call without a client.
         static void Check(int result)
         {

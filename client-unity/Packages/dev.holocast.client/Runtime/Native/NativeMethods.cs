@@ -23,7 +23,7 @@ namespace Holocast.Native
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         public static extern int hc_error(ClientHandle client, byte* buffer, UIntPtr capacity, UIntPtr* needed);
 
-        // The same function without a handle: a failed hc_open creates no client.
+        // Overload for a null client, since a failed hc_open creates none.
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         public static extern int hc_error(IntPtr client, byte* buffer, UIntPtr capacity, UIntPtr* needed);
 
@@ -75,6 +75,10 @@ namespace Holocast.Native
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         public static extern int hc_playback(ClientHandle client, uint action, double positionMs, HcPlayback* playback);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_decode(byte** objects, UIntPtr* lengths, uint count, uint maxPoints, uint* words,
+            UIntPtr capacity, HcFrame* frame);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         public static extern int hc_pair(byte* link, byte* buffer, UIntPtr capacity, UIntPtr* needed);

@@ -25,7 +25,7 @@ namespace Holocast
             return Mathf.Abs(at.x) <= half.x && Mathf.Abs(at.y) <= half.y && Mathf.Abs(at.z) <= half.z;
         }
 
-        // True if a ray meets the box around the origin: its stretches between opposite faces overlap.
+        // True if a ray meets the box around the origin: its intervals between opposite faces overlap.
         static bool Meets(Vector3 half, Vector3 from, Vector3 along)
         {
             float enters = 0, leaves = float.PositiveInfinity;

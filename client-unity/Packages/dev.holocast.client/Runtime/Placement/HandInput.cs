@@ -16,8 +16,8 @@ namespace Holocast
     // Input from the headset's hands or controllers.
     static class HandInput
     {
-        // Usages that Unity's OpenXR plugin adds: the pose of the aim, and the axes of its Hand
-        // Interaction Profile (XR_EXT_hand_interaction), which has no buttons that CommonUsages names.
+        // Usages that Unity's OpenXR plugin adds: the aim pose, and the axes of its Hand Interaction
+        // Profile (XR_EXT_hand_interaction), which has none of the buttons in CommonUsages.
         static readonly InputFeatureUsage<Vector3> AimPosition = new InputFeatureUsage<Vector3>("PointerPosition");
         static readonly InputFeatureUsage<Quaternion> AimRotation =
             new InputFeatureUsage<Quaternion>("PointerRotation");
@@ -27,14 +27,14 @@ namespace Holocast
             new InputFeatureUsage<float>("PointerActivateValue"),
         };
 
-        // An axis presses above the first value, and releases below the second.
+        // An axis counts as pressed above the first value and as released at or below the second.
         const float Press = 0.7f;
         const float Release = 0.4f;
 
         static readonly List<InputDevice> Devices = new List<InputDevice>();
         static readonly bool[] Held = new bool[2];
 
-        // Asks the user for the hands if they need a permission: on Android XR. Quest does not know it.
+        // Requests the hand tracking permission of Android XR. Quest does not have this permission.
         public static void RequestPermission()
         {
 #if UNITY_ANDROID && !UNITY_EDITOR
@@ -65,8 +65,8 @@ namespace Holocast
             return pressed;
         }
 
-        // Returns a hand's state, and false if its pose is unknown. head: the main camera; its parent is the
-        // devices' tracking space.
+        // Gets a hand's state. Returns false if its pose is unknown. head: the main camera, whose parent is
+        // the devices' tracking space.
         public static bool TryGet(XRNode node, Transform head, out Hand hand)
         {
             hand = new Hand { Pressed = Pressed(node) };
@@ -89,7 +89,7 @@ namespace Holocast
                 }
                 hand.Position = at;
                 hand.Rotation = rotation;
-                // Without an aim: from the eye past the hand.
+                // Without an aim pose, point from the eye through the hand.
                 hand.Pointer = aims ? new Ray(from, aim * Vector3.forward)
                     : head != null ? new Ray(head.position, at - head.position)
                     : new Ray(at, rotation * Vector3.forward);

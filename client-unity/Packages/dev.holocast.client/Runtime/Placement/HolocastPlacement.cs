@@ -219,8 +219,8 @@ namespace Holocast
             transform.localScale = Vector3.one * s;
         }
 
-        // A pinch holds the hologram if it begins on it; one on the menu belongs to the menu. The one
-        // that puts the hologram down does not hold it.
+        // A pinch holds the hologram if it begins on it, unless it selects a menu item or puts the
+        // hologram down.
         void Read(XRNode node, ref Pinch pinch, out Hand hand)
         {
             bool found = HandInput.TryGet(node, Head(), out hand);

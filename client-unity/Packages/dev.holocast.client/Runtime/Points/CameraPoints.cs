@@ -161,8 +161,8 @@ namespace Holocast
             return true;
         }
 
-        // Points per drawn point that make the points of all cameras fit. All cameras use the same value,
-        // and each keeps its share of the points.
+        // The smallest step at which the points of all cameras fit if only every step-th point is drawn. All
+        // cameras use the same step, so each keeps its share of the points.
         internal static uint Step(uint points, int others, int maxPoints)
         {
             long all = points + (long)others;

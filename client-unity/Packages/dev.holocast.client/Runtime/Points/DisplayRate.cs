@@ -4,7 +4,7 @@ using UnityEngine.XR;
 
 namespace Holocast
 {
-    // How many pictures per second the display asks for.
+    // The number of pictures per second that the display requests.
     static class DisplayRate
     {
         // Unity's rate on phones and tablets, if the application sets none.
@@ -27,9 +27,9 @@ namespace Holocast
                 Application.targetFrameRate, Application.isMobilePlatform);
         }
 
-        // refresh: of the screen, Hz; 0 or NaN if unknown. vSyncs: refreshes per picture, 0 without
-        // synchronization; target: pictures per second, used without it. Phones always synchronize, at the
-        // target.
+        // refresh: the screen's refresh rate in Hz; 0 or NaN if unknown. vSyncs: refreshes per picture; 0
+        // without synchronization. target: pictures per second without synchronization, and on phones,
+        // which always synchronize.
         public static double Of(double refresh, int vSyncs, int target, bool mobile)
         {
             bool known = refresh > 1;

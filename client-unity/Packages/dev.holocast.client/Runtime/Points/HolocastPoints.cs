@@ -109,7 +109,8 @@ namespace Holocast
         }
 
         /// <summary>
-        /// Maximum points over all cameras. More are thinned: every second, third… point of each is drawn.
+        /// Maximum points over all cameras. If there are more, only every second, third… point of each
+        /// camera is drawn.
         /// </summary>
         public int MaxPoints
         {
@@ -158,9 +159,9 @@ namespace Holocast
         internal IReadOnlyList<CameraPoints> Views => views;
 
         /// <summary>
-        /// Locates the subject: the centre of the nearer half of all points, and the horizontal direction in
-        /// which the first camera sees it, both in world coordinates. Returns false until a frame has been
-        /// shown.
+        /// Locates the subject: the centre of the nearer half of each camera's points, averaged over the
+        /// cameras, and the horizontal direction in which the first camera sees it, both in world coordinates.
+        /// Returns false until a frame has been shown.
         /// </summary>
         public bool TryGetSubject(out Vector3 middle, out Vector3 seenAlong)
         {
@@ -465,7 +466,7 @@ namespace Holocast
             }
         }
 
-        // Notifies the user if frames exceed the buffers.
+        // Notifies the user if points are thinned.
         void UpdateNotice()
         {
             CameraPoints thinned = null;

@@ -23,14 +23,14 @@ namespace Holocast
 
         public int Level { get; private set; }
 
-        // Discards the measurement, after a change of the content on display.
+        // Discards the measurement. Call this after the displayed content has changed.
         public void Restart()
         {
             missedSince = keptSince = -1;
         }
 
-        // Takes the pictures of the last second, the display's rate and the highest level; returns
-        // the level.
+        // Updates and returns the level. pictures: number in the last second. rate: the display's rate.
+        // worst: the highest level allowed.
         public int Update(double now, double pictures, double rate, int worst)
         {
             if (Level > worst)

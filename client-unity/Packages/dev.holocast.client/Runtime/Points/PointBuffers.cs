@@ -5,7 +5,7 @@ using UnityEngine;
 
 namespace Holocast
 {
-    // The newest frame's words in GPU memory. Rotates three buffers: the GPU may still read the
+    // The newest frame's words in GPU memory. Rotates three buffers, because the GPU may still read the
     // previous two while one is written.
     sealed class PointBuffers : IDisposable
     {

@@ -9,7 +9,7 @@ namespace Holocast
     // uses SV_VertexID. The length of the single submesh sets the number of points drawn.
     sealed class QuadMesh : IDisposable
     {
-        // Disables culling: only the GPU knows the positions.
+        // Disables culling, since only the GPU knows the positions.
         static readonly Bounds Everywhere = new Bounds(Vector3.zero, new Vector3(1e6f, 1e6f, 1e6f));
 
         const MeshUpdateFlags Unchecked = MeshUpdateFlags.DontRecalculateBounds | MeshUpdateFlags.DontValidateIndices;

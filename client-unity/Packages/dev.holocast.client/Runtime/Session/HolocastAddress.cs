@@ -68,7 +68,7 @@ namespace Holocast
             return Scheme(text) == "http" && path > 0 && text.IndexOf('#') > path;
         }
 
-        // If the link names no relay, it is port 4443 of the page's host.
+        // If the link names no relay, use port 4443 of the page's host.
         static bool TryParseLink(string link, int query, out HolocastAddress address)
         {
             address = default;
@@ -156,7 +156,7 @@ namespace Holocast
             }
         }
 
-        /// <summary>The same address without its token, for storage in clear.</summary>
+        /// <summary>The same address without its token, for storage in clear text.</summary>
         internal HolocastAddress WithoutToken()
         {
             return WithToken("");

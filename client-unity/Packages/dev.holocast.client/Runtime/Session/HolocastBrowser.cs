@@ -8,8 +8,8 @@ using UnityEngine;
 namespace Holocast
 {
     /// <summary>
-    /// Lists a relay's sessions and remembers joined addresses; their tokens only while the app runs, or on
-    /// HoloLens in the Windows Credential Locker. Join connects a HolocastSession.
+    /// Lists a relay's sessions and remembers joined addresses. Their tokens are kept only while the app
+    /// runs or, on HoloLens, in the Windows Credential Locker. Join connects a HolocastSession.
     /// </summary>
     [AddComponentMenu("Holocast/Holocast Browser")]
     [DefaultExecutionOrder(-95)]
@@ -43,7 +43,7 @@ namespace Holocast
 
         /// <summary>
         /// Names of the relay's sessions, sorted. If the viewer's token is limited to some sessions, the
-        /// relay may refuse the full list; then only those the token names and the address's own appear.
+        /// relay may refuse the full list; then only the sessions named by the token or the address appear.
         /// </summary>
         public IReadOnlyList<string> Sessions => sessions;
 
@@ -70,8 +70,8 @@ namespace Holocast
             address = parsed.WithSession("");
             try
             {
-                // Keep the session in the URL: a relay that refuses the full list is asked for this
-                // one.
+                // Keep the session in the URL, since a relay that refuses the full list is asked for
+                // this one.
                 client = Client.Open(parsed.Url, parsed.CertificateHash.Length > 0 ? parsed.CertificateHash : null,
                     null, Abi.NoReceipts | Abi.ListSessions);
                 Tell("Asking " + address.Host + " for its sessions.");
@@ -147,7 +147,7 @@ namespace Holocast
             }
         }
 
-        // The HUD shows it, too: there may be no list of sessions.
+        // The HUD shows it, too, since there may be no list of sessions.
         void TellPairing(string sentence)
         {
             Tell(sentence);

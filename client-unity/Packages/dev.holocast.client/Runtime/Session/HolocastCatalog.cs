@@ -137,7 +137,7 @@ namespace Holocast
         public IReadOnlyList<HolocastCamera> Cameras => cameras;
 
         /// <summary>
-        /// True if the studio's y axis points up. Derived from the cameras' poses: their y axes point down.
+        /// True if the studio's y axis points up. Derived from the cameras' poses, as their y axes point down.
         /// </summary>
         public bool StudioYUp { get; private set; }
 
@@ -158,7 +158,7 @@ namespace Holocast
             cameras.Clear();
         }
 
-        // Reuses objects: a moving camera must not allocate.
+        // Reuses objects, since a moving camera must not cause allocations.
         internal void Read(Client client)
         {
             int count = client.Catalog(ref raw);

@@ -31,6 +31,12 @@ namespace Holocast
             + "path can impersonate the relay")]
         bool insecure;
 
+        [SerializeField,
+            Tooltip(
+            "Decode 360° video with Media Foundation (Windows, HoloLens) or MediaCodec (Android). If that fails, "
+            + "OpenH264 takes over, and the log says so. Not tested on devices yet")]
+        bool platformVideo;
+
         [SerializeField, Tooltip("Send the publisher a receipt for every frame shown")]
         bool receipts = true;
 
@@ -109,6 +115,16 @@ namespace Holocast
             set => insecure = value;
         }
 
+        /// <summary>
+        /// Decodes 360° video with the platform's decoder, or with OpenH264 if that fails. Takes effect with
+        /// Connect.
+        /// </summary>
+        public bool PlatformVideo
+        {
+            get => platformVideo;
+            set => platformVideo = value;
+        }
+
         /// <summary>Raised on the main thread with the new state.</summary>
         public UnityEvent<HolocastState> StateChanged => stateChanged;
 
@@ -139,7 +155,8 @@ namespace Holocast
             address = new HolocastAddress(address.Url, hash);
             try
             {
-                uint flags = (receipts ? 0 : Abi.NoReceipts) | (insecure ? Abi.Insecure : 0);
+                uint flags = (receipts ? 0 : Abi.NoReceipts) | (insecure ? Abi.Insecure : 0)
+                    | (platformVideo ? Abi.PlatformVideo : 0);
                 client = Client.Open(address.Url, hash.Length > 0 ? hash : null, null, flags);
             }
             catch (HolocastException e)
@@ -190,7 +207,7 @@ namespace Holocast
             return true;
         }
 
-        // Sets a component's message that is not an error, such as an oversized frame; empty clears it.
+        // Sets a component's notice, for example about an oversized frame; empty clears it.
         internal void SetNotice(object from, string sentence)
         {
             notices.TryGetValue(from, out string before);
@@ -222,7 +239,7 @@ namespace Holocast
             Disconnect();
         }
 
-        // HoloLens keeps suspended apps running for a while: disconnect instead of receiving unseen
+        // HoloLens keeps suspended apps running for a while, so disconnect instead of receiving unseen
         // frames.
         void OnApplicationPause(bool paused)
         {
@@ -251,6 +268,7 @@ namespace Holocast
             if (now.errorVersion != before.errorVersion)
             {
                 detail = client.Error();
+                Debug.LogWarning("Holocast: " + detail);
             }
             if (now.catalogVersion != before.catalogVersion)
             {

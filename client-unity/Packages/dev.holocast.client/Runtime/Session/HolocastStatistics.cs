@@ -39,10 +39,13 @@ namespace Holocast
         /// <summary>Time from connecting to the first decoded frame, ms; 0 = none yet.</summary>
         public readonly double FirstFrameMs;
 
-        /// <summary>Distinct frames decoded over all cameras, and how many were shown.</summary>
+        /// <summary>Distinct frames decoded and shown, over all cameras.</summary>
         public readonly long Frames, FramesShown;
 
-        /// <summary>Frames missing from the sequence, after a later one, too late to decode, and undecodable.</summary>
+        /// <summary>
+        /// Frames missing from the sequence, received after a later one, skipped because decoding fell
+        /// behind, and undecodable.
+        /// </summary>
         public readonly long FramesLost, FramesLate, FramesSkipped, FramesDamaged;
 
         /// <summary>

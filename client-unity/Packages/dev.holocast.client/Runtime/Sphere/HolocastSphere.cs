@@ -6,7 +6,7 @@ namespace Holocast
 {
     /// <summary>
     /// Shows the 360° video of a HolocastSession on this object or its parents, infinitely far away around
-    /// every camera: only head rotation matters. This object's rotation turns the sphere.
+    /// every camera, so that only head rotation matters. This object's rotation turns the sphere.
     /// </summary>
     [AddComponentMenu("Holocast/Holocast Sphere")]
     [DefaultExecutionOrder(-50)]

@@ -1,6 +1,8 @@
 // Draws a frame's points as squares of a static mesh: four vertices per point, identified by
-// SV_VertexID. Geometry shaders and procedural draws lose an eye on devices. Writes depth, which
-// the headset's reprojection needs.
+// SV_VertexID. Geometry shaders and procedural draws lose an eye on devices. Point sprites fetch each
+// point once instead of four times (on lavapipe: same picture, 45 % of the processor time), but
+// Direct3D 11 has none, and Vulkan's need the device feature largePoints, untested with Unity. Writes
+// depth, which the headset's reprojection needs.
 Shader "Holocast/Points"
 {
     SubShader

@@ -50,7 +50,7 @@ namespace Holocast.Tests
             Assert.AreEqual(rate, DisplayRate.Of(refresh, vSyncs, target, mobile), 1e-9);
         }
 
-        // Points of a camera, of the other cameras, MaxPoints, and one in how many is drawn.
+        // Points of a camera and of the other cameras, MaxPoints, and the expected step.
         [TestCase(100000u, 0, 100000, 1u)]
         [TestCase(100001u, 0, 100000, 2u)]
         [TestCase(25000u, 75000, 100000, 1u)]

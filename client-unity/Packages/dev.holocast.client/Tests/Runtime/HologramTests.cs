@@ -123,7 +123,7 @@ namespace Holocast.Tests
             Assert.AreEqual(udp, HolocastSelfTest.Udp(state));
         }
 
-        // Tokens authorize: they are not stored in clear.
+        // Tokens are credentials, so they are not stored in clear text.
         [UnityTest]
         public IEnumerator TokensAreNotInPlayerPrefs()
         {
@@ -154,7 +154,7 @@ namespace Holocast.Tests
             }
         }
 
-        // The menu is open while no session is live, and stays before the user.
+        // The menu is open while no session is live, and stays in front of the user.
         [UnityTest]
         public IEnumerator MenuFollowsTheUser()
         {

@@ -22,12 +22,12 @@ pub const HANG_GUARD: Duration = Duration::from_secs(120);
 
 static RUNNING: RwLock<()> = RwLock::new(());
 
-/// Lock of tests that measure this process's memory: excludes all tests that start programs.
+/// Lock for tests that measure this process's memory. It excludes all tests that start programs.
 pub fn lock_exclusive() -> RwLockWriteGuard<'static, ()> {
     RUNNING.write().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Lock of the other tests that start programs: they mostly wait and may run concurrently.
+/// Lock for the other tests that start programs. They mostly wait and may run concurrently.
 pub fn lock_shared() -> RwLockReadGuard<'static, ()> {
     RUNNING.read().unwrap_or_else(|e| e.into_inner())
 }
@@ -288,8 +288,8 @@ impl Drop for Process {
     }
 }
 
-/// A port that is free for both UDP and TCP. It is below the ephemeral range: no outgoing connection can take it before
-/// the program under test does, and a connect to it cannot connect to itself.
+/// A port that is free for both UDP and TCP. As it is below the ephemeral range, no outgoing connection can take it
+/// before the program under test does, and a connection to it cannot be a connection to itself.
 pub fn free_port() -> u16 {
     use std::hash::{BuildHasher, RandomState};
     static NEXT: OnceLock<AtomicUsize> = OnceLock::new();

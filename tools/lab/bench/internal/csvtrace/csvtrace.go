@@ -1,4 +1,4 @@
-// Package csvtrace reads recorded throughputs of networks.
+// Package csvtrace reads recorded network throughput.
 package csvtrace
 
 import (

@@ -75,8 +75,8 @@ func newTrack(s Server, publisher int, name string) *origin.Track {
 }
 
 // Audience publishes tracks and connects n viewers, each with its own session. It calls each for
-// every subgroup received; tracks are numbered from 0. stop disconnects the viewers and waits for
-// them.
+// every subgroup received; tracks are numbered from 0. stop disconnects the viewers, waits for them
+// and stops publishing.
 func Audience(ctx context.Context, s Server, tracks []*origin.Track, n int,
 	each func(track int, r *moqt.SubgroupReader),
 ) (stop func(), err error) {
@@ -149,7 +149,7 @@ var payloads = sync.Pool{New: func() any { return new([]byte) }} // frame buffer
 
 // Frames describes a transfer.
 type Frames struct {
-	Publishers int // each has a session and a track, which every viewer subscribes to; 0 = 1
+	Publishers int // each with a session and a track, to which every viewer subscribes; 0 means 1
 	Viewers    int
 	Bytes      int           // per frame
 	Rate       float64       // frames per second and publisher; 0 sends each frame once all viewers have the previous one
@@ -199,8 +199,8 @@ func Quantile(d []time.Duration, q float64) float64 {
 	return float64(quantile.Of(d, q)) / float64(time.Millisecond)
 }
 
-// Feed writes frames of n bytes to t at rate per second until ctx is done. Before writing a frame,
-// it calls before with the frame's group.
+// Feed writes rate n-byte frames per second to t until ctx is done. Before writing a frame, it calls
+// before with the frame's group.
 func Feed(ctx context.Context, t *origin.Track, n int, rate float64, before func(group uint64)) error {
 	payload := make([]byte, n)
 	tick := time.NewTicker(time.Duration(float64(time.Second) / rate))
@@ -226,7 +226,7 @@ type frame struct {
 }
 
 // Transfer sends frames over new tracks. Frames still missing 2 s after the last one was sent count
-// as lost.
+// as lost; without a rate, each frame is given 10 s.
 func Transfer(ctx context.Context, s Server, f Frames) (Sample, error) {
 	f.Publishers = max(1, f.Publishers)
 	tracks := make([]*origin.Track, f.Publishers)

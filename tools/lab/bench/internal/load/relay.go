@@ -45,7 +45,7 @@ type Relay struct {
 	temp   string // folder to remove
 	remove func() // removes a binary built for this run
 	done   chan struct{}
-	output bytes.Buffer // output; read it after done is closed
+	output bytes.Buffer // stdout and stderr; read it after done is closed
 }
 
 // maxOutput limits the output kept, in bytes.
@@ -300,7 +300,7 @@ func (p *Relay) Addr() string { return strings.TrimPrefix(p.url, "moqt://") }
 // HTTP returns the host:port of the relay's metrics, or "" if it serves none.
 func (p *Relay) HTTP() string { return p.http }
 
-// Hash returns the certificate hash of a relay started by StartAt.
+// Hash returns the certificate hash of a relay started by Start or StartAt.
 func (p *Relay) Hash() [32]byte { return p.hash }
 
 // Goroutines returns the relay's goroutine count, or 0 if the relay does not respond.
