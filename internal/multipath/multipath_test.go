@@ -141,7 +141,7 @@ func TestPaths(t *testing.T) {
 		l.cuts[1].Store(false)
 		joined(t, server, 2)
 		for i, p := range server.Paths() {
-			if p.Since == before[i].Since != (i == 0) || p.Sent < before[i].Sent || p.Received < before[i].Received {
+			if p.Since.Equal(before[i].Since) != (i == 0) || p.Sent < before[i].Sent || p.Received < before[i].Received {
 				t.Errorf("%+v, before the cut %+v", p, before[i])
 			}
 		}
