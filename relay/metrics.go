@@ -127,7 +127,7 @@ func newLimitMetrics(l *limits.Limits) *service.Metrics {
 		used = m.Gauge("limit_used",
 			"Current use of each limit, by the session or address that uses most, or in total.", "kind", "scope")
 		reached = m.Counter("limit_reached_total",
-			"Refusals and delays by a limit; for initials, dropped packets.", "kind", "scope")
+			"Refusals and delays caused by a limit; for initials, packets dropped.", "kind", "scope")
 	)
 	m.Read(func(put service.Put) {
 		for _, u := range l.Usage() {

@@ -307,7 +307,7 @@ func (u *upgrader) upgrade(ctx context.Context) (pid int, err error) {
 		Keys: u.keys, Bridge: u.bridge.bridge, Namespaces: u.r.Namespaces(),
 	}, files)
 	if err != nil {
-		return 0, errors.Join(err, u.sockets.Accept()) // the successor may already accept new connections
+		return 0, errors.Join(err, u.sockets.Accept()) // the successor may have begun to accept
 	}
 	u.over = true
 	u.replaced <- s

@@ -141,7 +141,8 @@ func readEntries(r io.Reader) (entries []markerEntry, err error) {
 		}
 		v, ok := triple(rest)
 		if !ok || position && length(v) > farMarker {
-			return nil, fmt.Errorf("line %d: %.60q does not give x, y and z", i+1, strings.TrimSpace(line))
+			return nil, fmt.Errorf("line %d: %.60q does not give x, y and z (want three numbers; positions in metres, "+
+				"at most %d m from the middle)", i+1, strings.TrimSpace(line), farMarker)
 		}
 		e := &entries[len(entries)-1]
 		if position {

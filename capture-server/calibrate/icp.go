@@ -25,9 +25,9 @@ type Residual struct {
 	Markers float64
 	// Size is the measured half side of the markers' squares, in millimetres.
 	Size float64
-	// Through is the largest fraction of one camera's readings in view of a second camera that the
-	// second looks through, because it measures a surface at least 80 mm behind them. Worst names
-	// the second camera and then the first.
+	// Through is the fraction of one camera's readings in view of a second camera that lie more than
+	// 80 mm in front of the surface measured by the second, for the pair with the largest fraction.
+	// Worst names that pair: the second camera, then the first.
 	Through float64
 	Worst   [2]string
 }
@@ -119,9 +119,9 @@ func (r Residual) refuse(most float64) error {
 		"second; set markerBox", r.Worst[0], r.Worst[1], ErrDisagree, 100*r.Through)
 }
 
-// through compares from's readings with to's surfaces; move maps from's space to to's. n is the
-// number of from's readings that to should see, and share is the fraction of these that to looks
-// through.
+// through compares the readings of camera from with those of camera to at the same pixels. n is the
+// number of readings compared, and share is the fraction that lies more than seeThrough in front of
+// the surface measured by the other camera. move converts coordinates of from to those of to.
 func through(from, to *surface, move camera.Transform) (share float64, n int) {
 	behind := 0
 	for _, s := range from.sample {

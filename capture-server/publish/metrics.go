@@ -20,7 +20,7 @@ func newMetrics(p *Publisher) *service.Metrics {
 		lost   = m.Counter("relay_lost_packets_total", "Packets lost on the current connection to the relay.")
 		unsent = m.Counter("relay_unsent_datagrams_total",
 			"Datagrams dropped on the current connection to the relay: delivery timeout expired, or queue full.")
-		pathUp    = m.Gauge("path_up", "1 while a path to the relay, of several, answers.", "path")
+		pathUp    = m.Gauge("path_up", "1 while the path answers; only for sessions over several paths.", "path")
 		pathRTT   = m.Gauge("path_rtt_seconds", "Smoothed round-trip time of a path.", "path")
 		pathRate  = m.Gauge("path_bandwidth_bytes_per_second", "Estimated bandwidth of a path.", "path")
 		pathSent  = m.Counter("path_sent_bytes_total", "Bytes sent over a path of the current session.", "path")

@@ -229,7 +229,7 @@ func dialError(rawURL string, err error) error {
 			strings.Join(wire.ALPNs(wire.Versions()), " or "),
 		)
 	case errors.As(err, &te) && te.ErrorCode.IsCryptoError() && !te.Remote:
-		for _, cause := range te.Unwrap() { // an error of our certificate verification
+		for _, cause := range te.Unwrap() { // an error from our certificate verification
 			if cause != nil && cause != net.ErrClosed {
 				return fmt.Errorf("connect to %s: %w", rawURL, cause)
 			}

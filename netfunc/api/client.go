@@ -153,14 +153,14 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	return s, err
 }
 
-// Edges returns all edges by name.
+// Edges returns all edges, sorted by name.
 func (c *Client) Edges(ctx context.Context) ([]EdgeStatus, error) {
 	var l EdgeList
 	err := c.call(ctx, http.MethodGet, "/v1/edges", nil, &l)
 	return l.Edges, err
 }
 
-// Flows returns all flows by destination.
+// Flows returns all flows, sorted by destination.
 func (c *Client) Flows(ctx context.Context) ([]Flow, error) {
 	var l FlowList
 	err := c.call(ctx, http.MethodGet, "/v1/flows", nil, &l)

@@ -87,8 +87,8 @@ func launch(t testing.TB, dir, yaml string, args ...string) *process {
 	return &process{Process: programtest.Start(t, exec.Command(binary, args...)), t: t, dir: dir}
 }
 
-// withReportInterval completes a configuration. Unless yaml sets a report interval, it is so long that
-// no edge is lost even on a slow machine.
+// withReportInterval adds a report interval to a configuration that sets none. It is so long that no
+// edge is lost even on a slow machine.
 func withReportInterval(yaml string) string {
 	if strings.Contains(yaml, "reportInterval:") {
 		return yaml

@@ -249,8 +249,8 @@ func (d *daemon) leave() error {
 	d.stopSending()
 	if quiet, err := d.drained(); err != nil || !quiet || unconfirmed {
 		d.kernel.close()
-		return errors.Join(err, fmt.Errorf("the sender is still duplicating: kernel programs stay attached to remove "+
-			"duplicates; stop the sender, then run: edge detach --name %s", d.cfg.Name))
+		return errors.Join(err, fmt.Errorf("the sender may still be duplicating: kernel programs stay attached to "+
+			"remove duplicates; stop the sender, then run: edge detach --name %s", d.cfg.Name))
 	}
 	return d.remove()
 }

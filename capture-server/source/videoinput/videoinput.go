@@ -83,7 +83,7 @@ func Open(ctx context.Context, input string, opts Options) (*Player, error) {
 	return s, nil
 }
 
-// Frames delivers the frames when they are due. It is closed at the end. Return every frame with
+// Frames delivers the frames when they are due. Run closes it when it returns. Return every frame with
 // Release.
 func (s *Player) Frames() <-chan *Frame { return s.frames }
 

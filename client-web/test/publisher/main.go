@@ -306,8 +306,8 @@ func (p *publisher) describe(at camera.Transform) error {
 	return p.write(p.catalog, p.group+100, 0, b)
 }
 
-// describeByDelta publishes the catalog without its track, and adds that by a delta
-// update (MSF §5.1.6).
+// describeByDelta publishes the catalog without its track, then adds the track in a delta update
+// (MSF §5.1.6).
 func (p *publisher) describeByDelta(c catalog.Catalog) error {
 	track := c.Tracks[0]
 	c.Tracks = nil

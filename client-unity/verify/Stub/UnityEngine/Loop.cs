@@ -98,7 +98,7 @@ namespace UnityEngine.Stub
             return o;
         }
 
-        // Destroys all objects, as when leaving play mode.
+        // Destroys all objects, and clears the player preferences and the log.
         public static void Clear()
         {
             while (Objects.Count > 0)

@@ -4,6 +4,7 @@ package duplication
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -148,7 +149,7 @@ func (v *livescanViewer) stop() []arrival {
 func readSent(r io.Reader, arrivals []arrival, begun time.Time) ([]frame, error) {
 	lines := bufio.NewScanner(r)
 	if !lines.Scan() {
-		return nil, fmt.Errorf("the list of sent frames is empty: %w", lines.Err())
+		return nil, fmt.Errorf("read the list of sent frames: %w", cmp.Or(lines.Err(), io.ErrUnexpectedEOF))
 	}
 	var frames []frame
 	last := int64(0)
