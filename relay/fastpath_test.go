@@ -581,7 +581,7 @@ func TestFastPathInterrupted(t *testing.T) {
 	l.detach()
 	eventually(t, "the programs to be attached again", func() bool { return l.attached() == 9 })
 	l.forwardedMore(sub, "after the programs were taken off")
-	if !strings.Contains(l.p.output(), "reattached to an interface") {
+	if !strings.Contains(l.p.output(), "reattached programs that had been detached") {
 		t.Error("the log does not report the reattachment")
 	}
 	if err := errors.Join(viewer.Err(), publisher.Err()); err != nil {

@@ -522,7 +522,7 @@ func TestSourceDropsAreCounted(t *testing.T) {
 	}
 	defer m.Close()
 	const want = `
-# HELP holocast_capture_source_dropped_total Captures lost at the source: without depth, or overdue.
+# HELP holocast_capture_source_dropped_total Captures lost at the source because they had no depth or were overdue.
 # TYPE holocast_capture_source_dropped_total counter
 holocast_capture_source_dropped_total{camera="still"} 7
 `

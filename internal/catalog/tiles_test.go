@@ -141,7 +141,7 @@ func TestRates(t *testing.T) {
 	for _, tt := range []struct{ name, doc, want string }{
 		{"no record", `[]`, "0 records"},
 		{"too few tiles", `[{"data":{"bytes":[[1,2]],"mse":[[1,2]],"missing":[1]}}]`, "1, 1 and 1 tiles, want 2"},
-		{"too few qualities", strings.Replace(good, "[1,2]", "[1]", 1), "tile 0 list 1 and 2 qualities"},
+		{"too few qualities", strings.Replace(good, "[1,2]", "[1]", 1), "tile 0 cover 1 and 2 qualities"},
 		{"bytes without distortion", strings.Replace(good, "9.5", "null", 1), "tile 0 at quality 0 are invalid"},
 		{"negative", strings.Replace(good, "[1,2]", "[-1,2]", 1), "are invalid"},
 		{"missing", strings.Replace(good, "50", "-50", 1), "for missing tile 1"},

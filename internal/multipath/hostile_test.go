@@ -61,7 +61,7 @@ func TestHostilePeers(t *testing.T) {
 		"too many streams":                        {segments(numbers(0, 0, 2+4<<20, 0, 1)), "too many streams"},
 		"beyond the limit of a stream":            {segments(append(numbers(0, 0, 2, 1<<30, 0), 'x')), "exceeds its limit"},
 		"two sizes": {
-			segments(append(numbers(0, 0, 2, 0, 1), 'x'), append(numbers(1, 0, 2, 0, 1), "xy"...)), "two sizes",
+			segments(append(numbers(0, 0, 2, 0, 1), 'x'), append(numbers(1, 0, 2, 0, 1), "xy"...)), "size",
 		},
 		"bytes behind the end": {
 			segments(append(numbers(0, 0, 2, 0, 1), 'x'), append(numbers(1, 0, 2, 1, 0), 'y')), "stream 2",

@@ -139,8 +139,11 @@ func (s *ReceiveStream) discard() {
 // insert adds bytes at an offset, which it copies, and returns how many it had already.
 func (s *ReceiveStream) insert(offset uint64, b []byte) (known uint64, err error) {
 	end := offset + uint64(len(b))
-	if end > s.limit || s.final != unknownSize && end > s.final {
+	if end > s.limit {
 		return 0, violation("stream %d exceeds its limit", s.id)
+	}
+	if s.final != unknownSize && end > s.final {
+		return 0, violation("stream %d exceeds its size", s.id)
 	}
 	if err := s.raise(end); err != nil || s.stopped != nil {
 		return 0, err

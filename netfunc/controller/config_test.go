@@ -32,7 +32,7 @@ func TestValidate(t *testing.T) {
 		"http.certificate":     func(c *Config) { c.HTTP.Key = "x" },
 		"http.clientCA":        func(c *Config) { c.HTTP.ClientCA = "x" },
 		"is open to others":    func(c *Config) { c.HTTP.Listen = ":4793" },
-		"no operator could":    func(c *Config) { c.Auth.EdgeToken = "x" },
+		"operators need one":   func(c *Config) { c.Auth.EdgeToken = "x" },
 		"auth.token":           func(c *Config) { c.Auth.Edges = map[string]string{"london": "x"} },
 		"auth.token or":        func(c *Config) { c.HTTP.Certificate, c.HTTP.Key, c.HTTP.ClientCA = "x", "x", "x" },
 		"auth.edges":           func(c *Config) { c.Auth.Token, c.Auth.Edges = "x", map[string]string{"lon/don": "x"} },

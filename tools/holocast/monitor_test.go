@@ -40,7 +40,7 @@ holocast_viewer_frame_delay_quantile_seconds{quantile="0.99",viewer="a"} 0.04
 # TYPE holocast_viewer_frames_total counter
 holocast_viewer_frames_total{viewer="a"} 9
 holocast_viewer_frames_total{viewer="left"} 1
-# HELP holocast_viewer_lost_frames Frames missing in a viewer's sequence, minus those displayed late.
+# HELP holocast_viewer_lost_frames Frames missing in a viewer's sequence, minus frames displayed late.
 # TYPE holocast_viewer_lost_frames gauge
 holocast_viewer_lost_frames{viewer="a"} 1
 holocast_viewer_lost_frames{viewer="left"} 0

@@ -234,7 +234,7 @@ func TestWith(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	if _, err := newResult(Options{}, full).With(earlier); err == nil || !strings.Contains(err.Error(),
-		"runs of 10 s") {
+		"10 s runs") {
 		t.Errorf("error %v", err)
 	}
 }
