@@ -38,7 +38,7 @@ func TestReadSent(t *testing.T) {
 		t.Errorf("%+v, want %+v", frames, want)
 	}
 	for _, c := range []struct{ name, list, want string }{
-		{"empty", "", "is empty"},
+		{"empty", "", "unexpected EOF"},
 		{"garbage", head + "x\n", `list of sent frames: "x"`},
 		{"other points", head + "10.0.0.2:4000,7,1,0,0,11,94\n", "viewer received 0 points, but the bridge sent 11"},
 	} {
