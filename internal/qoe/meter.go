@@ -226,10 +226,10 @@ func (m *Meter) Snapshot(now time.Time) Snapshot {
 	})
 	s.FrameDelayMS = Percentiles{m.delays.percentile(50), m.delays.percentile(95), m.delays.percentile(99)}
 	if m.frames > 0 {
-		s.PointsPerFrame = round(float64(m.points)/float64(m.frames), 1)
+		s.PointsPerFrame = Round(float64(m.points)/float64(m.frames), 1)
 	}
 	if m.bytes > 0 {
-		s.MbitPerS = round(perSecond(float64(m.bytes)*8/1e6, now.Sub(m.firstBytes)), 2)
+		s.MbitPerS = Round(perSecond(float64(m.bytes)*8/1e6, now.Sub(m.firstBytes)), 2)
 	}
 	return s
 }
@@ -256,7 +256,7 @@ func (m *Meter) Live(now time.Time) Snapshot {
 	if len(delays) > 0 {
 		slices.Sort(delays)
 		s.FrameDelayMS = Percentiles{nearestRank(delays, 50), nearestRank(delays, 95), nearestRank(delays, 99)}
-		s.PointsPerFrame = round(float64(points)/float64(len(delays)), 1)
+		s.PointsPerFrame = Round(float64(points)/float64(len(delays)), 1)
 	}
 	var bytes int
 	for _, r := range m.received {
@@ -264,7 +264,7 @@ func (m *Meter) Live(now time.Time) Snapshot {
 			bytes += r.bytes
 		}
 	}
-	s.MbitPerS = round(float64(bytes)*8/1e6/rateWindow.Seconds(), 2)
+	s.MbitPerS = Round(float64(bytes)*8/1e6/rateWindow.Seconds(), 2)
 	return s
 }
 
@@ -281,12 +281,12 @@ func (m *Meter) counts(rate func(c *cameraState, camera uint16) float64) Snapsho
 		s.FramesDuplicate += c.dup
 		s.PublisherRestarts += c.restarts
 		s.PerCamera = append(s.PerCamera, CameraSnapshot{
-			Camera: camera, FPS: round(r, 2), Frames: c.frames, FramesLost: c.lost, JitterMS: round(c.jitter*1e3, 3),
+			Camera: camera, FPS: Round(r, 2), Frames: c.frames, FramesLost: c.lost, JitterMS: Round(c.jitter*1e3, 3),
 		})
 	}
 	slices.SortFunc(s.PerCamera, func(a, b CameraSnapshot) int { return int(a.Camera) - int(b.Camera) })
 	if n := float64(len(m.cameras)); n > 0 {
-		s.FPS, s.JitterMS = round(fps/n, 2), round(jitter/n*1e3, 3)
+		s.FPS, s.JitterMS = Round(fps/n, 2), Round(jitter/n*1e3, 3)
 	}
 	return s
 }
@@ -298,7 +298,8 @@ func perSecond(n float64, d time.Duration) float64 {
 	return n / d.Seconds()
 }
 
-func round(v float64, digits int) float64 {
+// Round rounds v to a number of decimal places, for reports.
+func Round(v float64, digits int) float64 {
 	p := math.Pow10(digits)
 	return math.Round(v*p) / p
 }

@@ -3,13 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"math"
 	"strings"
 	"sync"
 	"time"
 
 	"holocast/internal/moqt"
 	"holocast/internal/multipath"
+	"holocast/internal/qoe"
 )
 
 // pathReport describes a path of the session.
@@ -113,17 +113,12 @@ func (s pathSample) since(before pathSample) (list pathReports) {
 		}
 		sum += p.Received
 		list = append(list, pathReport{
-			Name: p.Name, RTTMS: round(p.RTT.Seconds()*1e3, 2), MbitPerS: round(8e-6*float64(p.Received)/seconds, 3),
+			Name: p.Name, RTTMS: qoe.Round(p.RTT.Seconds()*1e3, 2), MbitPerS: qoe.Round(8e-6*float64(p.Received)/seconds, 3),
 			ReceivedBytes: p.Received, TwiceBytes: p.Repeated, Down: p.Down,
 		})
 	}
 	for i := range list {
-		list[i].Share = round(float64(list[i].ReceivedBytes)/float64(max(sum, 1)), 4)
+		list[i].Share = qoe.Round(float64(list[i].ReceivedBytes)/float64(max(sum, 1)), 4)
 	}
 	return list
-}
-
-func round(v float64, digits int) float64 {
-	unit := math.Pow10(digits)
-	return math.Round(v*unit) / unit
 }

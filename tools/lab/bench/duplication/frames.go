@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"holocast/internal/qoe"
 )
 
 // frame is a frame displayed by the player. Times are relative to the end of the warm-up.
@@ -119,14 +121,9 @@ func series(frames []frame, counted []traffic, length time.Duration) (s Series) 
 		d := difference(counted, t-window, t)
 		s.T = append(s.T, t.Seconds())
 		s.FPS = append(s.FPS, float64(n)/window.Seconds())
-		s.Delay = append(s.Delay, round(delay, 2))
-		s.Mbps = append(s.Mbps, round(d.mbps(), 2))
-		s.Paths = append(s.Paths, round(d.cost(), 3))
+		s.Delay = append(s.Delay, qoe.Round(delay, 2))
+		s.Mbps = append(s.Mbps, qoe.Round(d.mbps(), 2))
+		s.Paths = append(s.Paths, qoe.Round(d.cost(), 3))
 	}
 	return s
-}
-
-func round(v float64, digits int) float64 {
-	p := math.Pow10(digits)
-	return math.Round(v*p) / p
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"holocast/internal/netlab"
+	"holocast/internal/qoe"
 )
 
 // mostOthers limits how many processors other programs may use during a run.
@@ -33,11 +34,11 @@ func (m *Measurement) judge(r *netlab.Report, length time.Duration) {
 					break
 				}
 				if k == 0 {
-					m.Delays.T = append(m.Delays.T, round(s.Seconds, 2))
+					m.Delays.T = append(m.Delays.T, qoe.Round(s.Seconds, 2))
 				}
 				delay := 0.0
 				if float64(s.Paths[i].PacketsOut) >= streamRate*s.Interval {
-					delay = round(s.Paths[i].DelayMean, 2)
+					delay = qoe.Round(s.Paths[i].DelayMean, 2)
 				}
 				m.Delays.Ms[k] = append(m.Delays.Ms[k], delay)
 			}

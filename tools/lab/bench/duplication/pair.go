@@ -22,6 +22,7 @@ import (
 
 	"holocast/internal/netlab"
 	"holocast/internal/pause"
+	"holocast/internal/qoe"
 	"holocast/netfunc/api"
 	"holocast/netfunc/pathset"
 	"holocast/netfunc/signal"
@@ -323,7 +324,7 @@ func (p *pair) sample(ctx context.Context, at time.Duration) {
 		if f.Destination != p.destination || e == nil || e.Window == 0 {
 			continue
 		}
-		r := Rewards{T: round(at.Seconds(), 2), Window: e.Window, Reward: map[int]int{}}
+		r := Rewards{T: qoe.Round(at.Seconds(), 2), Window: e.Window, Reward: map[int]int{}}
 		for _, x := range e.Rewards {
 			r.Reward[x.Path] = x.Reward
 		}
@@ -343,7 +344,7 @@ func (p *pair) history(ctx context.Context, begun time.Time) ([]Decision, []Rewa
 			continue
 		}
 		out = append(out, Decision{
-			T: round(d.Time.Sub(begun).Seconds(), 3), Kind: d.Kind, Paths: d.To.Indices(),
+			T: qoe.Round(d.Time.Sub(begun).Seconds(), 3), Kind: d.Kind, Paths: d.To.Indices(),
 			Reason: strings.TrimSuffix(d.Reason, "."),
 		})
 	}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"strconv"
 	"time"
+
+	"holocast/internal/qoe"
 )
 
 // tick is the unit of CPU times in /proc, which Linux fixes for user space.
@@ -61,7 +63,7 @@ func share(before, after map[string]time.Duration, elapsed time.Duration) map[st
 	for who, t := range after {
 		// The total lacks the CPU time of programs that have ended, so a difference may be
 		// negative.
-		s[who] = max(0, round((t-before[who]).Seconds()/elapsed.Seconds(), 2))
+		s[who] = max(0, qoe.Round((t-before[who]).Seconds()/elapsed.Seconds(), 2))
 	}
 	return s
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"runtime"
 	"time"
+
+	"holocast/internal/qoe"
 )
 
 // Result holds the measurements of one application.
@@ -147,10 +149,10 @@ func newMeasurement(level string, mode Mode, s schedule, frames []frame, counted
 	shown := sum(frames, s.from, s.to)
 	whole, varying := difference(counted, 0, s.length), difference(counted, s.from, s.to)
 	return &Measurement{
-		Level: level, Mode: mode, FPS: round(shown.fps, 2), Delay: shown.delay, Frames: shown.frames,
+		Level: level, Mode: mode, FPS: qoe.Round(shown.fps, 2), Delay: shown.delay, Frames: shown.frames,
 		Lost: shown.skipped,
-		Mbps: round(varying.mbps(), 2), Points: round(shown.points, 0), Bytes: round(shown.bytes, 0),
-		Cost: round(whole.cost(), 3), Varying: round(varying.cost(), 3), Sent: whole.paths[:],
+		Mbps: qoe.Round(varying.mbps(), 2), Points: qoe.Round(shown.points, 0), Bytes: qoe.Round(shown.bytes, 0),
+		Cost: qoe.Round(whole.cost(), 3), Varying: qoe.Round(varying.cost(), 3), Sent: whole.paths[:],
 		Series: series(frames, counted, s.length),
 	}
 }
@@ -176,13 +178,13 @@ func (r *Result) add(l level, m *Measurement) {
 	x := *at
 	x.FPS[m.Mode], x.Throughput[m.Mode] = m.FPS, m.Mbps
 	x.DelayP50[m.Mode], x.DelayP95[m.Mode], x.DelayP99[m.Mode] = m.Delay.P50, m.Delay.P95, m.Delay.P99
-	x.Points, x.Mbps = m.Points, round(m.Bytes*8e-6*fps, 1)
+	x.Points, x.Mbps = m.Points, qoe.Round(m.Bytes*8e-6*fps, 1)
 	if m.Mode == Duplicate {
 		x.Cost, x.CostVarying = m.Cost, m.Varying
 	}
 	for _, mode := range []Mode{Redirect, Duplicate} {
 		if single, ours := x.Throughput[Single], x.Throughput[mode]; single > 0 && ours > 0 {
-			x.Gain[mode] = round(ours/single, 3)
+			x.Gain[mode] = qoe.Round(ours/single, 3)
 		}
 	}
 }
