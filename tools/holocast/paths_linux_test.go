@@ -232,7 +232,7 @@ func TestCutPaths(t *testing.T) {
 	play.mustSucceed()
 	var r played
 	play.lastLine(&r)
-	dropped += series(t, l.get(l.server, "http://127.0.0.1:4443/metrics"), "holocast_relay_dropped_subgroups_total")
+	dropped += series(t, l.get(l.server, "http://127.0.0.1:4443/metrics"), `holocast_relay_dropped_subgroups_total{reason="behind"}`)
 	// On a busy machine the programs drop frames for newer ones, and count them.
 	if lost := int64(r.FramesLost) - int64(r.FramesSkipped) - int64(dropped); lost > 0 || r.SubgroupsReset > 0 ||
 		r.PublisherRestarts > 0 || r.Frames < 10 {
