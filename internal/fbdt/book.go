@@ -56,7 +56,7 @@ type path struct {
 	train             train
 	carried           float64       // bytes/s, measured; 0 = unknown
 	measured          time.Duration // when
-	filled            bool          // by what was measured
+	filled            bool          // the measured bytes filled the path
 	fresh             *flight       // oldest flight after the last acknowledged one
 	uncopied          *flight       // no flight before it needs a copy
 	bias, dev         float64       // seconds after the prediction: mean, mean deviation

@@ -69,8 +69,8 @@ type train struct {
 	bytes               int64
 }
 
-// measure learns the rate of a path from an acknowledgement. What arrives more slowly than it left has filled the path;
-// otherwise the path might carry more.
+// measure learns the rate of a path from an acknowledgement. Bytes that arrive more slowly than they left have filled
+// the path; otherwise it might carry more.
 func (t *path) measure(f *flight, now time.Duration) {
 	g := &t.train
 	switch {

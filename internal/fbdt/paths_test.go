@@ -240,7 +240,7 @@ func alternate(a, b float64, seed uint64) func(time.Duration) float64 {
 }
 
 // paced offers windows at an interval, each a stream. It returns their delivery times after the first second, sorted,
-// and the share of bytes sent again beyond those that are granted at first.
+// and the share of bytes sent again beyond the initial allowance.
 func paced(t testing.TB, s Scheduler, n int64, every, total time.Duration, links ...*link) ([]time.Duration, float64) {
 	m := newSim(t, s, links...)
 	windows := 20 + int(total/every)

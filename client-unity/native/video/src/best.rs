@@ -75,7 +75,7 @@ impl BestDecoder {
         self.note.take()
     }
 
-    /// Goes on with OpenH264.
+    /// Continues with OpenH264.
     fn fall_back(&mut self, config: &Config, why: &VideoError) -> Result<(), VideoError> {
         (self.open, self.platform) = (None, None);
         self.note = Some(format!("OpenH264 decodes the 360° video, since the platform's decoder failed: {why}"));
