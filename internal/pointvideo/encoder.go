@@ -16,7 +16,7 @@ import (
 type Config struct {
 	Width, Height int // pixels
 	// Sigma0 and Sigma2 are the sensor's depth noise: its standard deviation at 0 m in µm, and the
-	// growth in µm per m². The defaults are those of an Azure Kinect.
+	// growth in µm per m². The defaults describe an Azure Kinect.
 	Sigma0, Sigma2 uint16
 	Step           uint8 // quantizer step in 1/16 standard deviation, 1 to 128
 	DepthQP        int   // quantizers of the pictures, 1 to 51

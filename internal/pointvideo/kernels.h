@@ -54,7 +54,7 @@ struct wv_zstd *wv_zstd_new(void);
 void wv_zstd_free(struct wv_zstd *z);
 // Compresses the map's planes, the runs first. Returns the length, 0 on failure.
 size_t wv_compress(struct wv_zstd *z, const uint8_t *in, size_t length, size_t runs, uint8_t *out, size_t room);
-// Decompresses exactly one frame of exactly room bytes. Returns NULL, or what is wrong.
+// Decompresses exactly one frame of exactly room bytes. Returns NULL, or zstd's message.
 const char *wv_decompress(struct wv_zstd *z, const uint8_t *in, size_t length, uint8_t *out, size_t room);
 size_t wv_compress_bound(size_t length);
 
