@@ -86,7 +86,7 @@ func TestVideoRests(t *testing.T) {
 	}
 	l.want(now)
 	if track.video.feed != nil {
-		t.Error("the group of an unwatched track goes on")
+		t.Error("the group of an unwatched track stays open")
 	}
 	if l, _ := track.Largest(); l.Object != 0 || l.Group != track.video.group-1 {
 		t.Errorf("largest location %+v, want an empty group", l)

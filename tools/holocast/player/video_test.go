@@ -4,7 +4,9 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
+	"holocast/internal/catalog"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
@@ -115,3 +117,47 @@ func TestVideoIsShown(t *testing.T) {
 
 // dynamic are the properties of a track that accepts requests of new groups.
 var dynamic = moqt.Properties(wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyDynamicGroups, Int: 1}))
+
+// TestRecordedVideo checks that frames of a recording are due at their capture times, and that a
+// seek decodes its group from the key frame.
+func TestRecordedVideo(t *testing.T) {
+	e, err := pointvideo.NewEncoder(pointvideo.Config{Width: width, Height: height})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	f := &feed{
+		p: New(Config{}), queue: make(chan *frame, videoBacklog), past: map[uint64][256]bool{}, order: newVideoOrder(),
+		track: catalog.Track{Points: &catalog.Points{Layout: catalog.LayoutVideo}},
+	}
+	r := &trackBuffer{f: f, length: time.Minute}
+	x := assembly{buffer: r}
+	for i := range 20 {
+		g := pointcloud.Grid{Width: width, Height: height, Depth: make([]uint16, width*height)}
+		g.Color = make([]byte, 3*width*height)
+		h := pointcloud.Header{Sequence: uint32(i), CaptureTime: uint64(1e15 + 100_000*i)}
+		object, err := e.Encode(nil, h, &g, i%10 == 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.add(wire.FetchObject{Group: uint64(2000 + i/10*1000), Object: uint64(i % 10)}, object)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	x.finish()
+	r.buffered = 4 * time.Second
+	r.show(3250 * time.Millisecond)
+	for i := 10; i <= 12; i++ {
+		fr := <-f.queue
+		if fr.header.Sequence != uint32(i) || fr.hidden != (i < 12) {
+			t.Errorf("frame %d, hidden %v; want %d", fr.header.Sequence, fr.hidden, i)
+		}
+	}
+	r.show(3320 * time.Millisecond)
+	if fr := <-f.queue; fr.header.Sequence != 13 || fr.hidden {
+		t.Errorf("frame %d, hidden %v; want 13", fr.header.Sequence, fr.hidden)
+	}
+	if len(f.queue) > 0 {
+		t.Error("frames are shown before they are due")
+	}
+}
