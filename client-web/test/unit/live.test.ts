@@ -440,7 +440,7 @@ describe("pace", () => {
 });
 
 describe("feed", () => {
-  const track = { camera: 0, track: "points/0/full", descriptions: 1 } as unknown as CameraTrack;
+  const track = { camera: 0, track: "points/0/full", layout: "A", descriptions: 1 } as unknown as CameraTrack;
   const frame = (n: number): Uint8Array<ArrayBuffer>[] => {
     const b = new Uint8Array(44);
     new DataView(b.buffer).setUint32(8, n, true);

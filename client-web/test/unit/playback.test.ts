@@ -42,7 +42,7 @@ class Lab {
         }),
     };
     this.playback = new Playback(duration, ports);
-    this.playback.setTracks(new Map(Array.from({ length: cameras }, (_, i) => [`${i}`, line])));
+    this.playback.setTracks(new Map(Array.from({ length: cameras }, (_, i) => [`${i}`, { timeline: line }])));
   }
 
   async answer(): Promise<void> {
