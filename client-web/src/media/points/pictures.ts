@@ -2,6 +2,7 @@
 import { FrameError } from "./header.ts";
 import type { PlanesFormat } from "./video.ts";
 
+const NAL_SLICE = 1;
 const NAL_IDR = 5;
 const NAL_SPS = 7;
 /** Time after which a decoder counts as stuck, ms. */
@@ -26,15 +27,15 @@ export async function h264Acceleration(): Promise<HardwareAcceleration | undefin
 /** The codec string of a key frame's access unit in the byte stream format. Throws a FrameError. */
 export function codecOf(unit: Uint8Array): string {
   let codec: string | undefined;
-  let idr = false;
-  for (let i = 0; i + 3 < unit.length && !idr; i++) {
+  let slice: number | undefined; // type of the first
+  for (let i = 0; i + 3 < unit.length && slice === undefined; i++) {
     if (unit[i] !== 0 || unit[i + 1] !== 0 || unit[i + 2] !== 1) continue;
     const type = unit[i + 3]! & 0x1f;
-    idr = type === NAL_IDR;
+    if (type >= NAL_SLICE && type <= NAL_IDR) slice = type;
     if (type === NAL_SPS && i + 6 < unit.length)
       codec = `avc1.${[4, 5, 6].map((k) => unit[i + k]!.toString(16).padStart(2, "0")).join("")}`;
   }
-  if (!idr) throw bad("a key frame without an IDR picture");
+  if (slice !== NAL_IDR) throw bad("a key frame without an IDR picture");
   if (codec === undefined) throw bad("a key frame without its sequence parameters");
   return codec;
 }

@@ -111,16 +111,26 @@ export class VideoFrames {
       throw new FrameError("width", `${h.width}×${h.height}, the track has ${this.limits.width}×${this.limits.height}`);
     if (h.points > this.limits.maxPoints)
       throw new FrameError("points", `${h.points}, the track has at most ${this.limits.maxPoints}`);
-    if (index > 0 && before?.index !== index - 1)
-      throw new FrameError("index", `${index} ${before ? `after ${before.index}` : "without a key frame"}`);
-    if (index > 0 && !sameGroup(before!, o)) throw new FrameError("parameters", "changed within the group");
+    if (index > 0) {
+      if (!before) throw new FrameError("index", `${index} without a key frame`);
+      if (!sameGroup(before, o)) throw new FrameError("parameters", "changed within the group");
+      if (index !== before.index + 1) throw new FrameError("index", `${index} after ${before.index}`);
+    }
     const { raw, map, changed } = this.#at;
-    const planes = this.zstd.decode(o.map, h.rawLength);
+    const planes = this.#decompress(o);
     new Uint8Array(this.memory.buffer, raw, planes.length).set(planes);
     if (!this.kernel.updateMap(raw, planes.length, h.points, index === 0, h.width, h.height, map, changed))
       throw new FrameError("planes", `inconsistent with ${h.points} points`);
     this.#object = o;
     return o;
+  }
+
+  #decompress(o: VideoObject): Uint8Array {
+    try {
+      return this.zstd.decode(o.map, o.header.rawLength);
+    } catch (e) {
+      throw e instanceof FrameError ? new FrameError("zstd", e.message) : e;
+    }
   }
 
   /** Destination of the depth picture's planes, without padding. */
