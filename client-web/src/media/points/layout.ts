@@ -29,6 +29,7 @@ export interface Kernel {
     h: number,
     map: number,
     changed: number,
+    valid: number,
   ): number;
   points(
     map: number,

@@ -119,7 +119,8 @@ export class VideoFrames {
     const { raw, map, changed } = this.#at;
     const planes = this.#decompress(o);
     new Uint8Array(this.memory.buffer, raw, planes.length).set(planes);
-    if (!this.kernel.updateMap(raw, planes.length, h.points, index === 0, h.width, h.height, map, changed))
+    const valid = before?.header.points ?? 0;
+    if (!this.kernel.updateMap(raw, planes.length, h.points, index === 0, h.width, h.height, map, changed, valid))
       throw new FrameError("planes", `inconsistent with ${h.points} points`);
     this.#object = o;
     return o;

@@ -19,26 +19,28 @@ function candidate(symbol: i32, prediction: i32, west: i32, north: i32, before: 
 }
 
 /**
- * Updates the `w`×`h` map at `map`, which holds the previous frame's, from `length` bytes of planes at `raw`. `w` zero
- * bytes precede the map, and `changed` has w bytes of scratch. Returns false if the planes are inconsistent with the
- * number of points.
+ * Updates the `w`×`h` map at `map`, which holds the previous frame's with `valid` points, from `length` bytes of planes
+ * at `raw`. `w` zero bytes precede the map, and `changed` has w bytes of scratch. Returns false if the planes are
+ * inconsistent with the number of points.
  */
 export function updateMap(
-  raw: usize, length: usize, points: i32, key: bool, w: i32, h: i32, map: usize, changed: usize,
+  raw: usize, length: usize, points: i32, key: bool, w: i32, h: i32, map: usize, changed: usize, valid: i32,
 ): bool {
   const end = raw + length;
   const pixels = w * h;
   let symbols = runsEnd(raw, end, pixels);
   if (symbols == 0) return false;
   memory.fill(changed, 0, w);
-  if (key) memory.fill(map, 0, pixels);
+  if (key) {
+    memory.fill(map, 0, pixels);
+    valid = 0;
+  }
   let wrong = 0; // index of the next mispredicted pixel
   for (;;) {
     const b = <i32>load<u8>(raw++);
     wrong += b;
     if (b != 255) break;
   }
-  let valid = 0;
   let i = 0;
   let at = map;
   for (let y = 0; y < h; y++) {
@@ -46,6 +48,17 @@ export function updateMap(
     let westChanged = false;
     let northwest = 0;
     for (let x = 0; x < w; x++) {
+      // Pixels after an unchanged one keep their value up to the next mispredicted one.
+      if (!key && !westChanged && i < wrong) {
+        const kept = min(wrong - i, w - x);
+        memory.fill(changed + x, 0, kept);
+        i += kept;
+        at += kept;
+        x += kept;
+        if (x == w) break;
+        west = load<u8>(at - 1);
+        northwest = load<u8>(at - w - 1);
+      }
       const before = <i32>load<u8>(at);
       const north = <i32>load<u8>(at - w);
       const spatial = north != northwest ? north : west;
@@ -64,7 +77,7 @@ export function updateMap(
       store<u8>(at++, <u8>value);
       westChanged = value != before;
       store<u8>(changed + x, <u8>westChanged);
-      valid += i32(value != 0);
+      valid += i32(value != 0) - i32(before != 0);
       west = value;
       northwest = north;
       i++;
@@ -100,12 +113,15 @@ export function points(
       const chroma = chromas + (x >>> 1) * chromaStep;
       const blue = <i32>load<u8>(cb + chroma) - 128;
       const red = <i32>load<u8>(cr + chroma) - 128;
-      const l = (<i32>load<u8>(luma + x) << 16) + 32768;
-      const r = clamp((l + 103206 * red) >> 16, 255);
-      const g = clamp((l - 12276 * blue - 30679 * red) >> 16, 255);
-      const b = clamp((l + 121609 * blue) >> 16, 255);
-      store<u32>(out, x | (y << 12) | (r << 24));
-      store<u32>(out, z | (g << 16) | (b << 24), 4);
+      let c = i32x4.splat((<i32>load<u8>(luma + x) << 16) + 32768);
+      c = i32x4.replace_lane(c, 0, i32x4.extract_lane(c, 0) + 103206 * red);
+      c = i32x4.replace_lane(c, 1, i32x4.extract_lane(c, 1) - 12276 * blue - 30679 * red);
+      c = i32x4.replace_lane(c, 2, i32x4.extract_lane(c, 2) + 121609 * blue);
+      c = i32x4.shr_s(c, 16);
+      c = i16x8.narrow_i32x4_s(c, c);
+      const rgb = i32x4.extract_lane(i8x16.narrow_i16x8_u(c, c), 0);
+      store<u32>(out, x | (y << 12) | (rgb << 24));
+      store<u32>(out, z | ((rgb << 8) & 0xffff0000), 4);
       out += 8;
     }
     depth += stride;
