@@ -337,7 +337,7 @@ export class Points implements Medium {
     }
     this.send({
       type: "frames",
-      arrived: [...this.#feeds.values()].map((f) => [f.camera.camera, f.sequence.received] as const),
+      arrived: [...this.#feeds.values()].map((f) => [f.camera.camera, f.sequence.received, f.bytes] as const),
       ...n,
       parts,
     });
