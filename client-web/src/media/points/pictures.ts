@@ -6,7 +6,7 @@ const NAL_SLICE = 1;
 const NAL_IDR = 5;
 const NAL_SPS = 7;
 /** Time after which a decoder counts as stuck, ms. */
-const STUCK = 2000;
+const STUCK = 10_000;
 /** Constrained baseline, level 3.1. */
 const BASELINE = "avc1.42c01f";
 
