@@ -584,7 +584,11 @@ describe("feed of a chained track", () => {
       expect(frames).toEqual([[0]]);
       expect(updates).toEqual(["start", 9n]);
       expect([7n, 8n, 9n].map((g) => f.wants(g))).toEqual([false, false, true]);
+      f.assembler.lost(7n, 0); // the relay resets its stream
+      expect(updates).toEqual(["start", 9n]);
+      f.wanted(localTime());
       add(9n, 0);
+      expect(frames.length).toBe(2);
     } finally {
       vi.useRealTimers();
       f.close();
