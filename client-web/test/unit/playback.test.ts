@@ -256,6 +256,7 @@ describe("automatic quality", () => {
     seconds: number,
     skipped: number,
     lost = 0,
+    costs = [{ points: 400, bitrate: 80 }, { points: 100, bitrate: 20 }],
   ) => {
     const levels: number[] = [];
     for (let i = 0; i < seconds; i++) {
@@ -263,7 +264,7 @@ describe("automatic quality", () => {
       from.frames += 30 * (1 - lost);
       from.undrawn += 30 * (1 - lost) * skipped;
       from.lost += 30 * lost;
-      levels.push(c.update(from.at, from, 1));
+      levels.push(c.update(from.at, from, costs));
     }
     return levels;
   };
@@ -273,6 +274,14 @@ describe("automatic quality", () => {
     expect(run(new QualityChooser(), start(), 60, 0.5).at(-1)).toBe(0));
   it("lowers it if most frames are skipped", () => expect(run(new QualityChooser(), start(), 12, 0.8).at(-1)).toBe(1));
   it("lowers it if many frames are lost", () => expect(run(new QualityChooser(), start(), 12, 0, 0.3).at(-1)).toBe(1));
+  it("saves points if frames are skipped, and bits if they are lost", () => {
+    const full = { points: 400, bitrate: 80 };
+    const high = { points: 400, bitrate: 4 };
+    const low = { points: 100, bitrate: 20 };
+    const all = [full, high, low];
+    expect(run(new QualityChooser(), start(), 6, 0.8, 0, all).at(-1)).toBe(all.indexOf(low));
+    expect(run(new QualityChooser(), start(), 30, 0, 0.3, all).at(-1)).toBe(all.indexOf(high));
+  });
   it("retries the better level later, and less often after a failure", () => {
     const c = new QualityChooser();
     const at = start();

@@ -9,7 +9,7 @@ import { captureTime } from "./header.ts";
 import { isChained } from "./layout.ts";
 import type { FromPoints, Released, ToPoints, Undecoded } from "./messages.ts";
 import { addParts, noParts, partOf, type PartsCounts } from "./parts.ts";
-import { QualityChooser } from "./quality.ts";
+import { QualityChooser, type Cost } from "./quality.ts";
 import {
   parsePoses,
   POSE_TRACK,
@@ -343,14 +343,23 @@ export class Points implements Medium {
     });
     if (!this.host.live) return;
     for (const f of this.#feeds.values()) f.checkOverdue();
-    if (!this.#cameras || !this.#automatic) return;
+    if (!this.#cameras?.qualities.length || !this.#automatic) return;
     const before = this.#chooser.level;
-    const worst = Math.max(...this.#cameras.qualities.map((list) => list.length)) - 1;
     const counts = { frames: n.received + n.declined, undrawn: n.skipped + n.declined, lost: n.lost };
-    if (this.#chooser.update(now, counts, worst) === before) return;
+    if (this.#chooser.update(now, counts, costs(this.#cameras)) === before) return;
     this.#choose();
     this.follow();
   }
+}
+
+/** Cost of each level of quality. */
+function costs({ qualities }: Cameras): Cost[] {
+  const levels = Math.max(0, ...qualities.map((list) => list.length));
+  return Array.from({ length: levels }, (_, level) => {
+    const tracks = qualities.map((list) => list[Math.min(level, list.length - 1)]!);
+    const sum = (of: "maxPoints" | "bitrate") => tracks.reduce((n, t) => n + t[of], 0);
+    return { points: sum("maxPoints"), bitrate: sum("bitrate") };
+  });
 }
 
 /** Maximum size, in bytes, of a poorly compressed frame in the track's format. */
