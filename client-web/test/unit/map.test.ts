@@ -58,7 +58,7 @@ function stored(planes: readonly number[]): number[] {
   return [0x28, 0xb5, 0x2f, 0xfd, 0xa0, n, n >> 8, n >> 16, 0, (n << 3) | 1, n >> 5, n >> 13, ...planes];
 }
 
-function object(planes: readonly number[], points: number, index: number, w: number, h: number): Uint8Array<ArrayBuffer> {
+function object(planes: readonly number[], points: number, index: number, w: number, h: number) {
   const map = stored(planes);
   const b = new Uint8Array(60 + map.length);
   const v = new DataView(b.buffer);

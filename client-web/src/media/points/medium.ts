@@ -49,8 +49,8 @@ export class Points implements Medium {
   readonly #counted = { received: 0, lost: 0, late: 0, declined: 0, skipped: 0 }; // for removed feeds
 
   /**
-   * `decoders` are ports to the decode workers; `quality` is a quality's name, or "auto"; `h264` resolves to whether the
-   * browser decodes H.264.
+   * `decoders` are ports to the decode workers; `quality` is a quality's name, or "auto"; `h264` resolves to true if
+   * the browser decodes H.264.
    */
   constructor(
     private readonly host: Host,
@@ -228,7 +228,8 @@ export class Points implements Medium {
       accept: (h) => feed.wants(h.group),
       object: (o) => {
         if (o.datagram) parts.add(partOf(o), true);
-        else if (o.status === "normal" && o.payload.length > 0) assembler.add(o.group, Number(o.subgroup), o.payload, Number(o.id));
+        else if (o.status === "normal" && o.payload.length > 0)
+          assembler.add(o.group, Number(o.subgroup), o.payload, Number(o.id));
       },
       datagram: (d) => {
         if (d.status === "normal" && feed.wants(d.group)) parts.add(partOf(d), false);

@@ -17,7 +17,8 @@ const BASELINE = "avc1.42c01f";
 export async function h264Acceleration(): Promise<HardwareAcceleration | undefined> {
   if (typeof VideoDecoder === "undefined") return undefined;
   for (const hardwareAcceleration of ["prefer-software", "no-preference"] as const) {
-    const config = { codec: BASELINE, codedWidth: 640, codedHeight: 576, optimizeForLatency: true, hardwareAcceleration };
+    const size = { codedWidth: 640, codedHeight: 576 };
+    const config = { codec: BASELINE, ...size, optimizeForLatency: true, hardwareAcceleration };
     const { supported } = await VideoDecoder.isConfigSupported(config).catch(() => ({ supported: false }));
     if (supported) return hardwareAcceleration;
   }
