@@ -1,6 +1,7 @@
 /** The network worker runs a session and its media off the page's thread. */
 import type { FromNetwork, Start, ToNetwork } from "./messages.ts";
 import { Points } from "./points/medium.ts";
+import { h264Acceleration } from "./points/pictures.ts";
 import type { Host } from "./session/medium.ts";
 import { Viewer } from "./session/viewer.ts";
 import { Tiles } from "./tiles/medium.ts";
@@ -15,8 +16,9 @@ function open(start: Start): { readonly viewer: Viewer; readonly points: Points;
     send({ type: "openVideo", port: port2 }, [port2]);
     return port1;
   };
+  const h264 = h264Acceleration().then((acceleration) => acceleration !== undefined);
   const media = (host: Host) => [
-    (points = new Points(host, start.decoders, start.quality, send)),
+    (points = new Points(host, start.decoders, start.quality, h264, send)),
     (tiles = new Tiles(host, openVideo, start.rate / 8, send)),
   ];
   return { viewer: new Viewer(start, media, send), points, tiles };

@@ -96,7 +96,8 @@ export interface SubscribeOptions {
   readonly start?: bigint;
   /** From 0, the most important, to 255; 128 by default (§7). */
   readonly priority?: number;
-  /** Milliseconds after which the publisher may drop an undelivered subgroup. */
+  /** Milliseconds after which the publisher may drop an undelivered object, or subgroup. */
+  readonly objectDeliveryTimeout?: number;
   readonly subgroupDeliveryTimeout?: number;
   /** Rendezvous timeout: how long the relay waits for a publisher, ms. */
   readonly rendezvousTimeout?: number;
@@ -131,6 +132,8 @@ export type Message =
 export interface Properties {
   /** Default publisher priority of a track (§12.4). */
   priority?: number;
+  /** True if the publisher begins groups on request (§12.6). */
+  dynamicGroups?: boolean;
   /** Properties not defined by MOQT, by type. Even types have numbers, odd types have bytes. */
   other?: Map<number, bigint | Uint8Array>;
 }
@@ -203,6 +206,7 @@ export function encodeSubscribe(id: bigint, track: TrackName, o: SubscribeOption
     w.varint(id);
     writeTrack(w, track);
     const p = new ParameterWriter();
+    p.duration(param.objectDeliveryTimeout, o.objectDeliveryTimeout);
     p.duration(param.rendezvousTimeout, o.rendezvousTimeout);
     p.duration(param.subgroupDeliveryTimeout, o.subgroupDeliveryTimeout);
     if (o.priority !== undefined) p.add(param.subscriberPriority, (v) => v.u8(o.priority!));
@@ -234,6 +238,8 @@ export interface SubscriptionUpdate {
   readonly start?: bigint;
   readonly end?: bigint;
   readonly priority?: number;
+  /** Asks the publisher to begin a group with at least this ID (§10.2.14). The track must have `dynamicGroups`. */
+  readonly newGroup?: bigint;
 }
 
 export function encodeUpdate(id: bigint, u: SubscriptionUpdate): Uint8Array<ArrayBuffer> {
@@ -242,6 +248,7 @@ export function encodeUpdate(id: bigint, u: SubscriptionUpdate): Uint8Array<Arra
     const p = new ParameterWriter();
     if (u.priority !== undefined) p.add(param.subscriberPriority, (v) => v.u8(u.priority!));
     if (u.start !== undefined) p.add(param.filter, (v) => v.bytes(groupFilter(u.start!, u.end)));
+    if (u.newGroup !== undefined) p.add(param.newGroupRequest, (v) => v.varint(u.newGroup!));
     p.finish(w);
   });
 }
@@ -456,6 +463,7 @@ function readIntProperty(type: bigint, value: bigint, ofTrack: boolean, into: Pr
       break;
     case DYNAMIC_GROUPS:
       if (ofTrack && value > 1n) throw violation(`dynamic groups ${value}`);
+      into.dynamicGroups = value === 1n;
       break;
     default:
       keep(into, type, value);

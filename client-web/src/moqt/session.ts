@@ -277,6 +277,11 @@ export class Subscription {
     this.update({ start: group });
   }
 
+  /** Asks the publisher to begin `group`, or a later one. No effect if it begins none on request. */
+  requestGroup(group: bigint): void {
+    if (this.properties.dynamicGroups) this.update({ newGroup: group });
+  }
+
   /** Sends REQUEST_UPDATE (§10.9). No effect once the peer has refused an update. */
   update(u: SubscriptionUpdate): void {
     if (this.ended || this.session.refusesChanges) return;

@@ -11,6 +11,7 @@ import (
 
 	"holocast/internal/pointcloud"
 	"holocast/internal/pointcloud/frametest"
+	"holocast/internal/pointvideo"
 )
 
 // drawReference renders the scene's points as squares with a depth buffer. The matrix maps
@@ -68,8 +69,8 @@ func drawReference(w io.Writer, o options) error {
 	return err
 }
 
-// dumpFrames writes frames for benchmarks to dir, named by size and layout. It includes an
-// Azure Kinect frame if data has a recording.
+// dumpFrames writes frames for benchmarks to dir, named by size and layout. If data has a recording, it
+// includes an Azure Kinect frame, and a group of layout W.
 func dumpFrames(dir, data string) error {
 	enc, err := pointcloud.NewEncoder(pointcloud.EncoderOptions{})
 	if err != nil {
@@ -83,10 +84,13 @@ func dumpFrames(dir, data string) error {
 	}{{"50k", 296, 266}, {"240k", 640, 576}, {"1M", 1344, 1210}} {
 		clouds[s.name] = frametest.SyntheticCloud(s.width, s.height, 1)
 	}
-	if real, err := frametest.Load(data, 1); err != nil {
+	if real, err := frametest.Load(data, 2); err != nil {
 		fmt.Fprintf(os.Stderr, "no recording in HOLOCAST_DATA: %v; writing synthetic frames only\n", err)
 	} else {
 		clouds["kinect-nfov"] = real[0].NFOV
+		if err := dumpVideo(filepath.Join(dir, "kinect-nfov-w"), real[:2]); err != nil {
+			return err
+		}
 	}
 	for name, c := range clouds {
 		for _, l := range pointcloud.Layouts() {
@@ -97,6 +101,30 @@ func dumpFrames(dir, data string) error {
 			if err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// groupLen is the number of frames in a group of layout W.
+const groupLen = 30
+
+// dumpVideo writes a group of layout W, in which a camera's frames alternate, to prefix-00.hcpf and so on.
+func dumpVideo(prefix string, frames []frametest.Frame) error {
+	g := &frames[0].NFOV.Grid
+	enc, err := pointvideo.NewEncoder(pointvideo.Config{Width: g.Width, Height: g.Height})
+	if err != nil {
+		return err
+	}
+	defer enc.Close()
+	for i := range groupLen {
+		grid := &frames[i%len(frames)].NFOV.Grid
+		b, err := enc.Encode(nil, pointcloud.Header{Sequence: uint32(i)}, grid, i == 0)
+		if err == nil {
+			err = os.WriteFile(fmt.Sprintf("%s-%02d.hcpf", prefix, i), b, 0o644)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil

@@ -119,6 +119,7 @@ describe("a session's point clouds", () => {
       host as unknown as Host,
       [port as unknown as MessagePort],
       "auto",
+      Promise.resolve(true),
       (m) => void toPage.push(m),
     );
     const take = (c: ReturnType<typeof catalog>) => {

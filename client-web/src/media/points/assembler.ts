@@ -36,7 +36,7 @@ export class Assembler {
     return group > this.#last || group + 1000n < this.#last;
   }
 
-  add(group: bigint, description: number, object: Uint8Array<ArrayBuffer>): void {
+  add(group: bigint, description: number, object: Uint8Array<ArrayBuffer>, _id?: number): void {
     if (!this.wants(group) || description < 0 || description >= this.descriptions) return;
     const f = this.#frame(group);
     if (f.settled & (1 << description)) return; // both fetched and subscribed to

@@ -1,8 +1,10 @@
 /** Receives one camera's frames and passes them to its decoder. */
 import type { Subscription } from "../../moqt/index.ts";
 import { localTime } from "../session/clock.ts";
-import { Assembler } from "./assembler.ts";
-import { DESCRIPTION, HEADER_LENGTH } from "./header.ts";
+import { Assembler, type Assembled } from "./assembler.ts";
+import { Chain, GroupAssembler } from "./chain.ts";
+import { captureTime, DESCRIPTION, HEADER_LENGTH } from "./header.ts";
+import { isChained } from "./layout.ts";
 import type { ToDecoder } from "./messages.ts";
 import { Pace } from "./pace.ts";
 import { addParts, noParts, PartsReceiver, type PartsCounts, type PartsRequest } from "./parts.ts";
@@ -27,6 +29,10 @@ const PAUSE = 500;
 const MAX_PAUSE = 4000;
 /** Late frames are shown if nothing else has been shown for this many ms. */
 const STARVED = 5000;
+/** Nominal length of a group of chained objects, ms. */
+const GROUP = 1000;
+/** A group this far below the start comes from a restarted publisher. */
+const RESTART_GAP = 1000n;
 /** Number of spare output buffers to keep. The page may hold two. */
 const BUFFERS = 2;
 
@@ -40,15 +46,18 @@ export interface SessionState {
 
 /**
  * Passes the newest frame to the decoder when the page can use one. Frames in between are declined
- * (the relay does not send them) or, if they arrive anyway, skipped.
+ * (the relay does not send them) or, if they arrive anyway, skipped. On a chained track, they accompany the
+ * newest frame to the decoder unless a later group has begun.
  */
 export class Feed {
-  assembler!: Assembler;
+  assembler!: Assembler | GroupAssembler;
   readonly sequence = new Sequence();
   subscription: Subscription | undefined;
   /** Number of subscriptions so far. */
   run = 0;
   skipped = 0;
+  /** Bytes of the frames that arrived. */
+  bytes = 0;
   /** Datagram counters of earlier subscriptions, and the receivers of the current and the next one. */
   readonly #parts = noParts();
   #receiver: PartsReceiver | undefined;
@@ -62,6 +71,8 @@ export class Feed {
   /** Local time from which the page can use a frame; Infinity while it has one. */
   #wanted = 0;
   #next: Waiting | undefined;
+  /** Set on a chained track; replaces #next. */
+  readonly #chain: Chain | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
   /** Minimum transit (local arrival minus capture time) in the current and the previous window. */
   #minTransit = Infinity;
@@ -78,20 +89,27 @@ export class Feed {
     readonly port: Pick<MessagePort, "postMessage">,
     private readonly viewer: SessionState,
   ) {
+    if (isChained(camera.layout)) this.#chain = new Chain();
     this.restart();
     this.#post({ type: "setup", camera });
   }
 
   /** Discards all state of received frames. */
   restart(): void {
-    const assembler = new Assembler(this.camera.descriptions, (f) => {
+    const ready = (f: Assembled) => {
       if (assembler === this.assembler) this.show(f.objects, f.group); // ignore assemblers of earlier subscriptions
-    });
+    };
+    const broken = () => {
+      if (assembler === this.assembler) this.resync();
+    };
+    const assembler = this.#chain
+      ? new GroupAssembler(ready, broken)
+      : new Assembler(this.camera.descriptions, ready);
     this.assembler = assembler;
     this.sequence.restart();
     this.#pace = new Pace();
     this.#minTransit = this.#minTransitBefore = Infinity;
-    if (this.#next) this.skipped++;
+    this.skipped += this.#chain?.break() ?? Number(this.#next !== undefined);
     this.#next = undefined;
     this.arrived = localTime();
   }
@@ -148,11 +166,15 @@ export class Feed {
   }
 
   #count(objects: Objects, declined: number): void {
-    const object = objects[0]!;
+    for (const o of objects) this.bytes += o.length;
+    for (const o of this.#chain ? objects : objects.slice(0, 1)) this.#countFrame(o, declined);
+  }
+
+  #countFrame(object: Uint8Array, declined: number): void {
     if (object.length < HEADER_LENGTH) return;
-    const header = new DataView(object.buffer, object.byteOffset);
-    this.captured = Number(header.getBigUint64(20, true)) / 1000;
-    this.sequence.add(header.getUint32(8, true), this.viewer.loops, declined);
+    const sequence = new DataView(object.buffer, object.byteOffset).getUint32(8, true);
+    this.captured = captureTime(object);
+    this.sequence.add(sequence, this.viewer.loops, declined);
   }
 
   /** Counts a frame that arrived too late to show. */
@@ -164,25 +186,50 @@ export class Feed {
   /** Accepts a frame to show now. `group` is the frame's group, or undefined if it comes from a recording. */
   show(objects: Objects, group?: bigint): void {
     const now = (this.arrived = localTime());
-    this.#count(objects, group === undefined || !this.#declines ? 0 : this.#pace.arrived(group, now));
+    const paced = group !== undefined && this.#declines && !this.#chain;
+    this.#count(objects, paced ? this.#pace.arrived(group, now) : 0);
     if (group !== undefined) {
       const late = this.#lateness(now);
       if (late > LATE) {
+        const starved = now - this.#given >= STARVED;
         // Every frame in the queue arrives late. Let the queue drain by declining the groups after it.
-        this.#start(this.#pace.drain(late + this.#pause));
+        if (!this.#chain) this.#start(this.#pace.drain(late + this.#pause));
+        else if (!starved) this.#start(group + BigInt(Math.ceil((late + this.#pause) / GROUP)));
         this.#pause = Math.min(2 * this.#pause, MAX_PAUSE);
-        if (now - this.#given < STARVED) {
-          this.skipped++;
+        if (!starved) {
+          this.skipped += 1 + (this.#chain?.break() ?? 0);
           return;
         }
       } else {
         this.#pause = Math.max(PAUSE, this.#pause / 2);
       }
     }
-    if (this.#next) this.skipped++;
-    this.#next = { objects, arrived: now };
+    this.#wait(objects, now);
     if (this.#wanted === Infinity) this.#start(this.#pace.idle(now, this.viewer.rtt));
     else this.#deliver();
+  }
+
+  #wait(objects: Objects, arrived: number): void {
+    if (!this.#chain) {
+      if (this.#next) this.skipped++;
+      this.#next = { objects, arrived };
+      return;
+    }
+    for (const o of objects) this.skipped += this.#chain.add(o);
+    this.#next = this.#chain.length > 0 ? { objects: [], arrived } : undefined;
+  }
+
+  /**
+   * Skips the rest of a chained track's group after damage, and asks the publisher for a new group. No effect on other
+   * tracks.
+   */
+  resync(): void {
+    if (!(this.assembler instanceof GroupAssembler) || !this.#chain) return;
+    this.skipped += this.#chain.break();
+    this.#next = undefined;
+    const { newest } = this.assembler;
+    // The group may have been cut because it was declined.
+    if (this.#from <= newest) this.subscription?.requestGroup(newest + 1n);
   }
 
   /** The newest frame's excess over the minimum transit time, ms. */
@@ -202,7 +249,11 @@ export class Feed {
 
   /** False for groups that would queue behind late frames. */
   wants(group: bigint): boolean {
-    return this.assembler.wants(group) && this.#pace.wants(group);
+    const from = this.#from;
+    return (
+      this.assembler.wants(group) &&
+      (this.#chain ? group >= from || group + RESTART_GAP < from : this.#pace.wants(group))
+    );
   }
 
   /** The page requests a frame for local time `at` or later. It may return a buffer with the request. */
@@ -218,8 +269,9 @@ export class Feed {
     if (this.#free.length < BUFFERS) this.#free.push(words);
   }
 
-  /** Checks for overdue frames. */
+  /** Checks for overdue frames. Call every 250 ms. */
   checkOverdue(): void {
+    if (this.assembler instanceof GroupAssembler) this.assembler.check();
     this.#start(this.#pace.overdue(localTime(), this.viewer.rtt));
   }
 
@@ -232,7 +284,7 @@ export class Feed {
 
   #deliver(): void {
     clearTimeout(this.#timer);
-    const next = this.#next;
+    let next = this.#next;
     if (!next || this.#wanted === Infinity) return;
     const now = localTime();
     const from = Math.max(this.#wanted, this.#pace.hold());
@@ -244,6 +296,10 @@ export class Feed {
     this.#next = undefined;
     this.#wanted = Infinity;
     this.#given = now;
+    if (this.#chain) {
+      next = { ...next, objects: this.#chain.take() };
+      this.skipped += next.objects.length - 1;
+    }
     const words = this.#free.pop();
     const transfer: Transferable[] = next.objects.map((o) => o.buffer);
     if (words) transfer.push(words);

@@ -44,7 +44,7 @@ export class FrameDecoder {
 
   /** Decodes some or all descriptions of one frame, in any order. Throws a FrameError. */
   decode(objects: readonly Uint8Array[], limits: Limits): Frame {
-    const headers = objects.map(parseHeader);
+    const headers = objects.map((o) => parseHeader(o));
     const first = headers[0];
     if (!first) throw new FrameError("length", "no object");
     let points = 0;
@@ -72,7 +72,7 @@ export class FrameDecoder {
     headers.forEach((h, i) => {
       const planes = this.zstd.decode(objects[i]!.subarray(44), h.rawLength);
       if (
-        !layouts[h.layout].decode(this.#kernel, h, share(h), {
+        !layouts[h.layout].decode!(this.#kernel, h, share(h), {
           raw: planes.byteOffset,
           length: planes.length,
           row,

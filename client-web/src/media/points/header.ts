@@ -1,6 +1,6 @@
 /** The header of a point-cloud frame object (docs/spec/point-cloud-frame.md). */
 
-import { formOf, layoutOf, layouts, type Layout } from "./layout.ts";
+import { formOf, isChained, layoutOf, layouts, type Layout } from "./layout.ts";
 
 /**
  * An object that violates the format; `part` is the specification's name for the offending field.
@@ -58,7 +58,8 @@ export function share(h: Header): Share {
   return { step: 2, dx, dy, width: (h.width - dx + 1) >> 1, height: (h.height - dy + 1) >> 1 };
 }
 
-export function parseHeader(b: Uint8Array): Header {
+/** Reads the header of a layout whose objects are chained, or of one whose objects are not. */
+export function parseHeader(b: Uint8Array, chained = false): Header {
   const bad = (part: string, detail: string): never => {
     throw new FrameError(part, detail);
   };
@@ -67,7 +68,9 @@ export function parseHeader(b: Uint8Array): Header {
   if (v.getUint32(0) !== 0x48435046) bad("magic", "not HCPF");
   if (v.getUint8(4) !== 1) bad("version", `${v.getUint8(4)}, only 1 is known`);
   const layout = layoutOf(v.getUint8(5)) ?? bad("layout", `${v.getUint8(5)} is none`);
-  if (v.getUint8(6) !== 1) bad("codec", `${v.getUint8(6)}, only 1 (zstd) is known`);
+  if (isChained(layout) !== chained) bad("layout", `${layout} is not expected`);
+  const { codec, descriptions, rawBounds } = layouts[layout];
+  if (v.getUint8(6) !== codec) bad("codec", `${v.getUint8(6)}, layout ${layout} has ${codec}`);
   if (v.getUint8(7) !== 0) bad("flags", `${v.getUint8(7)} is reserved`);
   const h: Header = {
     layout,
@@ -82,7 +85,8 @@ export function parseHeader(b: Uint8Array): Header {
     points: v.getUint32(36, true),
     rawLength: v.getUint32(40, true),
   };
-  if (h.descriptions !== 1 && h.descriptions !== 4) bad("descriptions", `${h.descriptions} is neither 1 nor 4`);
+  if (!descriptions.includes(h.descriptions))
+    bad("descriptions", `${h.descriptions} is not ${descriptions.join(" or ")}`);
   if (h.description >= h.descriptions) bad("description", `${h.description} of ${h.descriptions}`);
   const onGrid = formOf(layout) === "pixels";
   const [min, max] = onGrid ? [1, MAX_SIDE] : [0, 0];
@@ -91,9 +95,15 @@ export function parseHeader(b: Uint8Array): Header {
   const s = share(h);
   const pixels = onGrid ? s.width * s.height : MAX_SIDE * MAX_SIDE;
   if (h.points > pixels) bad("points", `${h.points} of at max ${pixels}`);
-  const [low, high] = layouts[layout].rawBounds(h.points, pixels);
+  const [low, high] = rawBounds(h.points, pixels);
   if (h.rawLength < low || h.rawLength > high) bad("raw length", `${h.rawLength} is outside ${low}…${high}`);
   return h;
+}
+
+/** Capture time of an object, UNIX ms on the relay's clock; 0 if the object is too short. */
+export function captureTime(b: Uint8Array): number {
+  if (b.length < HEADER_LENGTH) return 0;
+  return Number(new DataView(b.buffer, b.byteOffset).getBigUint64(20, true)) / 1000;
 }
 
 /** True if h and o belong to descriptions of the same frame. */

@@ -4,7 +4,7 @@
  */
 import type { Header, Share } from "./header.ts";
 
-/** The compiled kernel/planes.ts. */
+/** The compiled kernel. */
 export interface Kernel {
   grid(
     raw: number,
@@ -20,6 +20,31 @@ export interface Kernel {
   ): number;
   cloud(raw: number, length: number, points: number, out: number): number;
   records(raw: number, points: number, out: number): void;
+  updateMap(
+    raw: number,
+    length: number,
+    points: number,
+    key: boolean,
+    w: number,
+    h: number,
+    map: number,
+    changed: number,
+    valid: number,
+  ): number;
+  points(
+    map: number,
+    w: number,
+    h: number,
+    levels: number,
+    depth: number,
+    luma: number,
+    stride: number,
+    cb: number,
+    cr: number,
+    chromaStep: number,
+    chromaStride: number,
+    out: number,
+  ): void;
 }
 
 /**
@@ -40,23 +65,31 @@ export interface Addresses {
 }
 
 interface LayoutOf {
-  /** Value in the frame header. */
+  /** Layout and codec in the frame header. */
   readonly code: number;
+  readonly codec: number;
   readonly form: Form;
+  /** Numbers of descriptions allowed. */
+  readonly descriptions: readonly number[];
   /** Minimum and maximum size, in bytes, of the planes for n points on this many pixels. */
   rawBounds(n: number, pixels: number): readonly [number, number];
   /**
-   * Decodes an object's planes to words; false if they are inconsistent with its number of points.
+   * Decodes an object's planes to words; false if they are inconsistent with its number of points. Absent if a frame
+   * needs earlier ones (video.ts).
    */
-  decode(kernel: Kernel, h: Header, s: Share, at: Addresses): boolean;
+  decode?(kernel: Kernel, h: Header, s: Share, at: Addresses): boolean;
 }
 
 const packed = (n: number): number => (n + 1) >>> 1;
 
-export const layouts = {
+export type Layout = "A" | "B" | "C" | "W";
+
+export const layouts: Readonly<Record<Layout, LayoutOf>> = {
   A: {
     code: 1,
+    codec: 1,
     form: "pixels",
+    descriptions: [1, 4],
     rawBounds: (n, pixels) => {
       const gaps = Math.floor(pixels / 255);
       return [gaps + 2 * packed(n) + n, pixels + gaps + 1 + 2 * packed(n) + 10 * n];
@@ -66,21 +99,33 @@ export const layouts = {
   },
   B: {
     code: 2,
+    codec: 1,
     form: "coordinates",
+    descriptions: [1, 4],
     rawBounds: (n) => [4 * packed(n) + n, 4 * packed(n) + 16 * n],
     decode: (k, h, _, { raw, length, out }) => !!k.cloud(raw, length, h.points, out),
   },
   C: {
     code: 3,
+    codec: 1,
     form: "coordinates",
+    descriptions: [1, 4],
     rawBounds: (n) => [9 * n, 9 * n],
     decode: (k, h, _, { raw, out }) => (k.records(raw, h.points, out), true),
   },
-} as const satisfies Readonly<Record<string, LayoutOf>>;
-
-export type Layout = keyof typeof layouts;
+  W: {
+    code: 4,
+    codec: 2,
+    form: "pixels",
+    descriptions: [1],
+    rawBounds: (_, pixels) => [1, 3 * pixels + 1],
+  },
+};
 
 export const formOf = (layout: Layout): Form => layouts[layout].form;
+
+/** True if each object needs the earlier ones of its group. */
+export const isChained = (layout: Layout): boolean => layouts[layout].decode === undefined;
 
 export function isLayout(v: unknown): v is Layout {
   return typeof v === "string" && Object.hasOwn(layouts, v);

@@ -5,9 +5,11 @@ import { localTime } from "../session/clock.ts";
 import type { Host, Medium, RecordedTrack } from "../session/medium.ts";
 import { DOCUMENT_PRIORITY } from "../session/subscribe.ts";
 import { Feed } from "./feed.ts";
+import { captureTime } from "./header.ts";
+import { isChained } from "./layout.ts";
 import type { FromPoints, Released, ToPoints, Undecoded } from "./messages.ts";
 import { addParts, noParts, partOf, type PartsCounts } from "./parts.ts";
-import { QualityChooser } from "./quality.ts";
+import { QualityChooser, type Cost } from "./quality.ts";
 import {
   parsePoses,
   POSE_TRACK,
@@ -35,23 +37,41 @@ const MAX_PART = 65536;
 export class Points implements Medium {
   readonly #feeds = new Map<number, Feed>();
   readonly #chooser = new QualityChooser();
+  #catalog: Cameras | undefined;
+  /** The catalog's cameras and tracks that this browser can decode. */
   #cameras: Cameras | undefined;
+  /** True if the browser decodes H.264; undefined until known. */
+  #h264: boolean | undefined;
   #poses: Session | undefined;
   /** Poses from the pose track, by camera; they override the catalog's. */
   readonly #moved = new Map<number, Transform>();
   readonly #countedParts: PartsCounts = noParts(); // for removed feeds
   readonly #counted = { received: 0, lost: 0, late: 0, declined: 0, skipped: 0 }; // for removed feeds
 
-  /** `decoders` are ports to the decode workers; `quality` is a quality's name, or "auto". */
+  /**
+   * `decoders` are ports to the decode workers; `quality` is a quality's name, or "auto"; `h264` resolves to true if
+   * the browser decodes H.264.
+   */
   constructor(
     private readonly host: Host,
     private readonly decoders: readonly MessagePort[],
     private quality: string,
+    h264: Promise<boolean>,
     private readonly send: (m: FromPoints) => void,
   ) {
+    void h264.then((supported) => {
+      this.#h264 = supported;
+      if (!this.#catalog || this.#cameras) return;
+      this.#use(this.#catalog);
+      this.follow();
+      this.host.settle();
+    });
     for (const port of decoders) {
-      port.onmessage = (e: MessageEvent<Undecoded>) =>
-        this.#feeds.get(e.data.camera)?.wanted(localTime(), e.data.words);
+      port.onmessage = ({ data: { camera, words } }: MessageEvent<Undecoded>) => {
+        const feed = this.#feeds.get(camera);
+        feed?.resync();
+        feed?.wanted(localTime(), words);
+      };
     }
   }
 
@@ -78,7 +98,12 @@ export class Points implements Medium {
   }
 
   get present(): boolean {
-    return this.#cameras !== undefined && this.#cameras.qualities.length > 0;
+    return ((this.#cameras ?? this.#catalog)?.qualities.length ?? 0) > 0;
+  }
+
+  get unplayable(): string | undefined {
+    if (!this.#cameras || this.#cameras.qualities.length === this.#catalog?.qualities.length) return undefined;
+    return "This browser cannot decode the H.264 pictures of some cameras.";
   }
 
   get captured(): number {
@@ -88,15 +113,26 @@ export class Points implements Medium {
   prepare(catalog: Catalog): () => void {
     const cameras = readCameras(catalog);
     return () => {
-      const before = new Map(this.#cameras?.qualities.flat().map((t) => [t.track, t.pose]));
+      const before = new Map(this.#catalog?.qualities.flat().map((t) => [t.track, t.pose]));
       for (const t of cameras.qualities.flat()) {
         const pose = before.get(t.track);
         // If the catalog repeats the old pose, keep the newer pose from the pose track.
         if (!pose || !samePose(pose, t.pose)) this.#moved.delete(t.camera);
       }
-      this.#cameras = cameras;
-      this.#choose();
+      this.#catalog = cameras;
+      this.#use(cameras);
     };
+  }
+
+  /** Uses a catalog's decodable tracks, as soon as it is known which are. */
+  #use({ qualities, hasPoses }: Cameras): void {
+    if (this.#h264 === undefined && qualities.flat().some((t) => isChained(t.layout))) {
+      this.#cameras = undefined;
+      return;
+    }
+    const decodable = qualities.map((list) => list.filter((t) => this.#h264 || !isChained(t.layout)));
+    this.#cameras = { qualities: decodable.filter((list) => list.length > 0), hasPoses };
+    this.#choose();
   }
 
   /**
@@ -157,7 +193,7 @@ export class Points implements Medium {
 
   clear(): void {
     for (const feed of [...this.#feeds.values()]) this.#drop(feed);
-    this.#cameras = undefined;
+    this.#catalog = this.#cameras = undefined;
   }
 
   follow(): void {
@@ -192,7 +228,8 @@ export class Points implements Medium {
       accept: (h) => feed.wants(h.group),
       object: (o) => {
         if (o.datagram) parts.add(partOf(o), true);
-        else if (o.status === "normal" && o.payload.length > 0) assembler.add(o.group, Number(o.subgroup), o.payload);
+        else if (o.status === "normal" && o.payload.length > 0)
+          assembler.add(o.group, Number(o.subgroup), o.payload, Number(o.id));
       },
       datagram: (d) => {
         if (d.status === "normal" && feed.wants(d.group)) parts.add(partOf(d), false);
@@ -203,13 +240,16 @@ export class Points implements Medium {
       },
       received: (bytes) => this.host.received(bytes),
     };
+    const timeout = camera.deliveryTimeout > 0 && (isChained(camera.layout)
+      ? { objectDeliveryTimeout: camera.deliveryTimeout } // the subgroup lasts as long as its group
+      : { subgroupDeliveryTimeout: camera.deliveryTimeout });
     while (!s.over && this.host.session === s && feed.run === run) {
       try {
         const sub = await s.subscribe(track, sink, {
           join: true,
           priority: PRIORITY,
           filter: "largestObject",
-          ...(camera.deliveryTimeout > 0 && { subgroupDeliveryTimeout: camera.deliveryTimeout }),
+          ...timeout,
           rendezvousTimeout: RENDEZVOUS,
         });
         if (feed.run !== run) {
@@ -269,6 +309,7 @@ export class Points implements Medium {
       recordedTracks.set(track, {
         timeline,
         maxObject: maxFrame(feed.camera),
+        ...(isChained(feed.camera.layout) && { captured: captureTime }),
         show: (o) => feed.show(o),
         skip: (o) => feed.skip(o),
       });
@@ -297,20 +338,29 @@ export class Points implements Medium {
     }
     this.send({
       type: "frames",
-      arrived: [...this.#feeds.values()].map((f) => [f.camera.camera, f.sequence.received] as const),
+      arrived: [...this.#feeds.values()].map((f) => [f.camera.camera, f.sequence.received, f.bytes] as const),
       ...n,
       parts,
     });
     if (!this.host.live) return;
     for (const f of this.#feeds.values()) f.checkOverdue();
-    if (!this.#cameras || !this.#automatic) return;
+    if (!this.#cameras?.qualities.length || !this.#automatic) return;
     const before = this.#chooser.level;
-    const worst = Math.max(...this.#cameras.qualities.map((list) => list.length)) - 1;
     const counts = { frames: n.received + n.declined, undrawn: n.skipped + n.declined, lost: n.lost };
-    if (this.#chooser.update(now, counts, worst) === before) return;
+    if (this.#chooser.update(now, counts, costs(this.#cameras)) === before) return;
     this.#choose();
     this.follow();
   }
+}
+
+/** Cost of each level of quality. */
+function costs({ qualities }: Cameras): Cost[] {
+  const levels = Math.max(0, ...qualities.map((list) => list.length));
+  return Array.from({ length: levels }, (_, level) => {
+    const tracks = qualities.map((list) => list[Math.min(level, list.length - 1)]!);
+    const sum = (of: "maxPoints" | "bitrate") => tracks.reduce((n, t) => n + t[of], 0);
+    return { points: sum("maxPoints"), bitrate: sum("bitrate") };
+  });
 }
 
 /** Maximum size, in bytes, of a poorly compressed frame in the track's format. */

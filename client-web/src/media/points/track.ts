@@ -1,7 +1,7 @@
 /** The catalog's point-cloud tracks (packaging "hcpf") and the pose track. */
 import { initData, type Catalog, type Timeline, type Track } from "../session/catalog.ts";
 import { array, CatalogError, integer, number, numbers, object, parse } from "../session/json.ts";
-import { formOf, isLayout, layouts, type Layout } from "./layout.ts";
+import { formOf, isChained, isLayout, layouts, type Layout } from "./layout.ts";
 import type { Intrinsics } from "./rays.ts";
 
 /** A rigid transform p' = R·p + T. r is row-major; t is in millimetres. */
@@ -75,7 +75,7 @@ export function readCameras(catalog: Catalog): Cameras {
   if (byCamera.size > MAX_CAMERAS)
     throw new CatalogError("$.tracks", `${byCamera.size} cameras, more than ${MAX_CAMERAS}`);
   const qualities = [...byCamera.values()].sort((a, b) => a[0]!.camera - b[0]!.camera);
-  for (const list of qualities) list.sort((a, b) => b.bitrate - a.bitrate);
+  for (const list of qualities) list.sort((a, b) => b.maxPoints - a.maxPoints || b.bitrate - a.bitrate);
   return { qualities, hasPoses };
 }
 
@@ -87,12 +87,15 @@ function readCamera(catalog: Catalog, t: Track): CameraTrack {
   const layout = p["layout"];
   if (!isLayout(layout)) throw new CatalogError(`${path}.layout`, `none of ${Object.keys(layouts).join(", ")}`);
   const descriptions = integer(p["descriptions"] ?? 0, `${path}.descriptions`, 0, 255);
-  if (descriptions !== 1 && descriptions !== 4) throw new CatalogError(`${path}.descriptions`, "neither 1 nor 4");
+  if (!layouts[layout].descriptions.includes(descriptions))
+    throw new CatalogError(`${path}.descriptions`, `not ${layouts[layout].descriptions.join(" or ")}`);
   const maxPoints = integer(p["maxPoints"] ?? 0, `${path}.maxPoints`, 1, MAX_POINTS);
   const deliveryTimeout = integer(p["deliveryTimeout"] ?? 0, `${path}.deliveryTimeout`, 0, 0x7fffffff);
   const delivery = p["delivery"] ?? "";
   if (delivery !== "" && delivery !== "stream" && delivery !== "datagram")
     throw new CatalogError(`${path}.delivery`, "neither stream nor datagram");
+  if (delivery === "datagram" && isChained(layout))
+    throw new CatalogError(`${path}.delivery`, `layout ${layout} needs streams`);
   const onGrid = formOf(layout) === "pixels";
   if (onGrid && (t.width < 1 || t.height < 1 || t.width > MAX_GRID || t.height > MAX_GRID)) {
     throw new CatalogError(

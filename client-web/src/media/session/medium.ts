@@ -31,6 +31,12 @@ export interface Host {
 export interface RecordedTrack {
   readonly timeline: Timeline;
   readonly maxObject: number;
+  /**
+   * Capture time of an object, ms, on a chained track: a group holds successive frames, and each needs the earlier
+   * ones. If absent, a group is one frame.
+   */
+  captured?(object: Uint8Array<ArrayBuffer>): number;
+  /** Shows a frame, or the last of several that need each other. */
   show(objects: Uint8Array<ArrayBuffer>[]): void;
   /** Counts objects that arrived too late to show. */
   skip(objects: Uint8Array<ArrayBuffer>[]): void;

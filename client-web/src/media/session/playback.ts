@@ -12,6 +12,8 @@ const WINDOW = 1000;
 const AHEAD = 1500;
 /** A seek shows the frame at or before its position. That frame may start this much earlier. */
 const BEFORE = 100;
+/** Likewise for the group of a chained track, which starts at most this much earlier. */
+const GROUP_BEFORE = 1200;
 const RETRY = 500;
 
 export type Objects = Uint8Array<ArrayBuffer>[];
@@ -26,6 +28,7 @@ export interface PlaybackPorts {
     object: (group: bigint, payload: Uint8Array<ArrayBuffer>) => void,
     signal: AbortSignal,
   ): Promise<void>;
+  /** Shows a frame, or the last of several on a chained track. */
   show(track: string, frame: Objects): void;
   /** A frame arrived after a later one was due. */
   skip(track: string, frame: Objects): void;
@@ -40,6 +43,12 @@ export function groupAt(t: Timeline, media: number): bigint {
 
 export function mediaAt(t: Timeline, group: bigint): number {
   return t.media + ((Number(group) - t.group) / t.groupStep) * t.mediaStep;
+}
+
+/** A recorded track. `captured` is the capture time, ms, of an object of a chained track. */
+export interface PlaybackTrack {
+  readonly timeline: Timeline;
+  captured?(object: Uint8Array<ArrayBuffer>): number;
 }
 
 /** Part of a recording that is played as a unit, consisting of one track or several dependent tracks. */
@@ -58,7 +67,7 @@ export interface Part {
   show(position: number, moving: boolean): void;
 }
 
-/** Frames of one track fetched ahead. */
+/** Frames of one track fetched ahead. On a chained track, each object is a frame. */
 class TrackBuffer implements Part {
   readonly frames: { readonly at: number; readonly objects: Objects }[] = [];
   /** Media time up to which everything has arrived. */
@@ -66,22 +75,25 @@ class TrackBuffer implements Part {
   /** True once a frame was shown after the last seek. */
   primed = false;
   window = FIRST;
+  readonly #before: number;
   #request: AbortController | undefined;
   #retry = 0;
 
   constructor(
     readonly track: string,
-    private readonly timeline: Timeline,
+    private readonly from: PlaybackTrack,
     private readonly duration: number,
     private readonly ports: PlaybackPorts,
-  ) {}
+  ) {
+    this.#before = from.captured ? GROUP_BEFORE : BEFORE;
+  }
 
   seek(media: number): void {
     this.stop();
     this.frames.length = 0;
-    this.until = Math.max(0, media - BEFORE);
+    this.until = Math.max(0, media - this.#before);
     this.primed = false;
-    this.window = FIRST;
+    this.window = FIRST - BEFORE + this.#before;
   }
 
   stop(): void {
@@ -95,15 +107,17 @@ class TrackBuffer implements Part {
 
   refill(position: number): void {
     if (this.#request || this.ended || this.until - position > AHEAD || this.ports.now() < this.#retry) return;
+    const { timeline } = this.from;
     const end = this.until + this.window;
-    const first = groupAt(this.timeline, this.until);
-    const last = groupAt(this.timeline, end) - 1n;
+    const first = groupAt(timeline, this.until);
+    const last = groupAt(timeline, end) - 1n;
     const request = new AbortController();
     this.#request = request;
     let group = -1n;
+    let captured: number | undefined; // of the group's first object
     let objects: Objects = [];
     const finish = () => {
-      if (objects.length > 0) this.frames.push({ at: mediaAt(this.timeline, group), objects });
+      if (objects.length > 0) this.frames.push({ at: mediaAt(timeline, group), objects });
       objects = [];
     };
     const object = (g: bigint, payload: Uint8Array<ArrayBuffer>) => {
@@ -111,9 +125,11 @@ class TrackBuffer implements Part {
       if (g !== group) {
         finish();
         group = g;
-        this.until = Math.max(this.until, mediaAt(this.timeline, g));
+        captured = this.from.captured?.(payload);
+        this.until = Math.max(this.until, mediaAt(timeline, g));
       }
-      objects.push(payload);
+      if (captured === undefined) objects.push(payload);
+      else this.frames.push({ at: mediaAt(timeline, g) + this.from.captured!(payload) - captured, objects: [payload] });
     };
     this.ports.fetch(this.track, first, last, object, request.signal).then(
       () => {
@@ -128,7 +144,7 @@ class TrackBuffer implements Part {
         this.#request = undefined;
         // Keep the received objects, and request the others again unless the recording ends before them.
         finish();
-        if (group >= 0n) this.until = mediaAt(this.timeline, group + 1n);
+        if (group >= 0n) this.until = mediaAt(timeline, group + 1n);
         if ((e as { invalidRange?: boolean } | undefined)?.invalidRange) this.until = this.duration + 1;
         this.#retry = this.ports.now() + RETRY;
       },
@@ -143,13 +159,16 @@ class TrackBuffer implements Part {
       const known = due < this.frames.length || this.until > position;
       if (!known || this.frames.length === 0) return;
       due = Math.max(1, due);
-    } else {
-      for (const f of this.frames.slice(0, Math.max(0, due - 1))) this.ports.skip(this.track, f.objects);
     }
     if (due === 0) return;
+    const frames = this.frames.splice(0, due);
+    if (this.from.captured) {
+      this.ports.show(this.track, frames.flatMap((f) => f.objects));
+    } else {
+      if (this.primed) for (const f of frames.slice(0, -1)) this.ports.skip(this.track, f.objects);
+      this.ports.show(this.track, frames.at(-1)!.objects);
+    }
     this.primed = true;
-    this.ports.show(this.track, this.frames[due - 1]!.objects);
-    this.frames.splice(0, due);
   }
 }
 
@@ -168,14 +187,14 @@ export class Playback {
   ) {}
 
   /** Sets the recorded tracks to play. */
-  setTracks(timelines: ReadonlyMap<string, Timeline>): void {
+  setTracks(tracks: ReadonlyMap<string, PlaybackTrack>): void {
     for (const buffer of this.#buffers.splice(0)) {
-      if (timelines.has(buffer.track)) this.#buffers.push(buffer);
+      if (tracks.has(buffer.track)) this.#buffers.push(buffer);
       else buffer.stop();
     }
-    for (const [track, timeline] of timelines) {
-      if (this.#buffers.some((b) => b.track === track)) continue;
-      const buffer = new TrackBuffer(track, timeline, this.duration, this.ports);
+    for (const [name, track] of tracks) {
+      if (this.#buffers.some((b) => b.track === name)) continue;
+      const buffer = new TrackBuffer(name, track, this.duration, this.ports);
       buffer.seek(this.#position);
       this.#buffers.push(buffer);
     }

@@ -94,7 +94,7 @@ export class Recording {
 
   #rewind(): void {
     this.#recordedTracks = new Map(this.media.flatMap((m) => [...m.recordedTracks(this.#catalog!)]));
-    this.#playback!.setTracks(new Map([...this.#recordedTracks].map(([name, track]) => [name, track.timeline])));
+    this.#playback!.setTracks(this.#recordedTracks);
   }
 
   control(action: PlaybackAction): void {

@@ -3,6 +3,7 @@
  * compiled to planes.wasm by `npm run wasm`. Works in the zstd decoder's memory, where the planes already are. It
   * therefore has no static data, and the caller passes all addresses; see ../frame.ts.
  */
+import { runsEnd } from "./runs";
 
 // Start and end of the remaining escapes, and a flag set when one is missing or out of range.
 let escapes: usize = 0;
@@ -32,22 +33,6 @@ function nibble(plane: usize, k: i32): i32 {
 }
 
 /**
- * Returns the end of the mask that starts at `at`; 0 if it is unterminated or exceeds `pixels`.
- */
-function maskEnd(at: usize, end: usize, pixels: i32): usize {
-  let pos = 0;
-  while (at < end) {
-    const b = <i32>load<u8>(at++);
-    pos += b;
-    if (pos > pixels) return 0;
-    if (b == 255) continue;
-    if (pos == pixels) return at;
-    pos++;
-  }
-  return 0;
-}
-
-/**
  * Layout A. `raw` holds `length` bytes of planes. Pixel (i, j) of this description's `w`×`h` grid is
  * pixel (step·i + dx, step·j + dy) of the frame. `row` has 20·w bytes of scratch. `out` receives 8
  * bytes per point: X | Y << 12 | R << 24 with the pixel's X and Y, and depth | G << 16 | B << 24.
@@ -58,7 +43,7 @@ export function grid(
 ): bool {
   const end = raw + length;
   const packed: usize = (points + 1) >>> 1;
-  const depths = maskEnd(raw, end, w * h);
+  const depths = runsEnd(raw, end, w * h);
   if (depths == 0 || end - depths < 2 * packed + points) return false;
   const greens = depths + packed;
   const chromas = greens + packed;
