@@ -1,0 +1,52 @@
+import { readFileSync } from "node:fs";
+import { expect, test } from "vitest";
+import type { Transform } from "../../src/media/points/track.ts";
+import { ahead, choose, surface, worth } from "../../src/media/points/viewselect.ts";
+
+interface Vectors {
+  surfaces: {
+    rays: [number, number][];
+    width: number;
+    depth: number[];
+    pose: Transform;
+    stride: number;
+    samples: number[][];
+  }[];
+  worths: {
+    cameras: number[][][];
+    views: { eye: Transform; tanX: number; tanY: number; velocity: [number, number, number]; turn: number; after: number }[];
+    worth: number[];
+  }[];
+  choices: {
+    worth: number[];
+    rates: number[][];
+    errors: number[][];
+    budget: number;
+    current: number[] | null;
+    choice: number[];
+  }[];
+}
+
+const vectors = JSON.parse(
+  readFileSync(new URL("../../../internal/viewselect/testdata/vectors.json", import.meta.url), "utf8"),
+) as Vectors;
+const NO_RAY = 1e9;
+
+test.each(vectors.surfaces.map((c, i) => ({ i, ...c })))("surface $i", ({ rays, width, depth, pose, stride, samples }) => {
+  const table = Float32Array.from(rays.flatMap(([x, y]) => [x === NO_RAY ? NaN : x, y]));
+  const got = surface(table, width, (i) => depth[i]!, pose, stride);
+  expect(got.length).toBe(8 * samples.length);
+  for (const [i, want] of samples.flat().entries())
+    expect(Math.abs(got[i]! - want)).toBeLessThanOrEqual(1e-6 * Math.max(1, Math.abs(want)));
+});
+
+test.each(vectors.worths.map((c, i) => ({ i, ...c })))("worth $i", ({ cameras, views, worth: want }) => {
+  const all = views.flatMap((v) => ahead(v, v.velocity, v.turn, v.after));
+  const got = worth(cameras.map((samples) => Float32Array.from(samples.flat())), all);
+  for (const [i, w] of want.entries()) expect(got[i]).toBeCloseTo(w, 9);
+});
+
+test.each(vectors.choices.map((c, i) => ({ i, ...c })))("choice $i", (c) => {
+  const options = c.rates.map((list, i) => list.map((rate, q) => ({ rate, error: c.errors[i]![q]! })));
+  expect(choose(c.worth, options, c.budget, c.current ?? undefined)).toEqual(c.choice);
+});
