@@ -152,7 +152,8 @@ it("measures decoding in a worker", async () => {
 });
 
 it("measures decoding a group of layout W in a worker", async ({ skip }) => {
-  const objects = readdirSync(frames).filter((f) => /-w-\d+\.hcpf$/.test(f)).sort().map((f) => readFileSync(join(frames, f)));
+  const files = readdirSync(frames).filter((f) => /-w-\d+\.hcpf$/.test(f)).sort();
+  const objects = files.map((f) => readFileSync(join(frames, f)));
   if (objects.length === 0) return skip("no recording in HOLOCAST_DATA");
   const page = await lab.page();
   await page.goto(`http://127.0.0.1:${lab.webPort}/points/index.html`);

@@ -182,8 +182,8 @@ export class Lab {
   }
 
   /** Writes a recording with the test publisher and returns the file. */
-  recording(...args: string[]): string {
-    const file = join(this.#folder, "take.mcap");
+  recording(name: string, ...args: string[]): string {
+    const file = join(this.#folder, name);
     this.run("publisher", "--record", file, ...args);
     return file;
   }

@@ -4,8 +4,9 @@ import { fileURLToPath } from "node:url";
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { digests, read, vectors } from "../unit/pointvideo.ts";
+import { Fixture, message } from "./fixture.ts";
+import { Lab, shows, stats } from "./lab.ts";
 import type { Decoded } from "./page/decode.worker.ts";
-import { Lab } from "./lab.ts";
 
 describe("vectors of layout W", () => {
   const lab = new Lab();
@@ -40,5 +41,27 @@ describe("vectors of layout W", () => {
     const decoded = await decode(objects, 64, 48);
     expect(decoded.error).toBe(error);
     expect(decoded.frames.length).toBe(objects.length - 1);
+  });
+});
+
+describe("quality high", () => {
+  const fixture = new Fixture();
+  const { lab, open } = fixture;
+
+  it("plays live, and again after a relay restarts", async () => {
+    open.push(await lab.performer(fixture.port, "high", "--high", "--fps", "10", "--delivery-timeout", "60s"));
+    const page = await fixture.view(lab.link(fixture.port, "high", "&quality=high"));
+    page.on("console", (m) => m.type() === "warning" && console.log(m.text()));
+    const before = await shows(page, 15); // from at least two groups
+    expect(before).toMatchObject({ qualities: ["high"], frames_bad: 0, frames_declined: 0 });
+    expect(before.points).toBeGreaterThan(10_000);
+    if (process.env["PICTURES"]) await page.screenshot({ path: `${process.env["PICTURES"]}/web-high.png` });
+    await fixture.relay.stop();
+    await message(page, /Connection lost|Relay unreachable/);
+    fixture.relay = await fixture.startRelay();
+    const after = await shows(page, (await stats(page)).frames + 15);
+    expect(after).toMatchObject({ phase: "live", frames_bad: 0 });
+    expect(after.reconnects).toBeGreaterThan(0);
+    console.log(JSON.stringify({ ...after, video: undefined }));
   });
 });

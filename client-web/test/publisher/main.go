@@ -68,7 +68,7 @@ func main() {
 	var o options
 	flag.IntVar(&o.width, "width", 640, "width of the frame's grid, pixels")
 	flag.IntVar(&o.height, "height", 576, "height of the frame's grid, pixels")
-	flag.StringVar(&o.layout, "layout", "a", "a, b or c")
+	flag.StringVar(&o.layout, "layout", "a", "a, b or c; w with --record")
 	flag.IntVar(&o.descriptions, "descriptions", 1, "1 or 4")
 	flag.Float64Var(&o.fps, "fps", 30, "frames per second")
 	flag.BoolVar(&o.hostile, "hostile", false, "insert malformed objects between the frames")
@@ -262,7 +262,7 @@ func (p *publisher) newCatalog(at camera.Transform) (catalog.Catalog, error) {
 	if err != nil {
 		return c, err
 	}
-	layout := map[string]string{"a": "A", "b": "B", "c": "C"}[p.layout]
+	layout := map[string]string{"a": "A", "b": "B", "c": "C", "w": "W"}[p.layout]
 	t := catalog.Track{
 		Name: p.points.Name().Name, Packaging: catalog.PackagingPoints, IsLive: true, Role: catalog.RolePoints,
 		InitRef: ref, Framerate: p.fps,
@@ -272,7 +272,7 @@ func (p *publisher) newCatalog(at camera.Transform) (catalog.Catalog, error) {
 			DeliveryTimeout: int(p.timeout.Milliseconds()), Delivery: p.delivery(),
 		},
 	}
-	if layout == "A" {
+	if layout == "A" || layout == "W" {
 		t.Width, t.Height = p.width, p.height
 	}
 	if !p.noCameras {

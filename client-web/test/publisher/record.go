@@ -5,6 +5,8 @@ import (
 
 	"holocast/internal/catalog"
 	"holocast/internal/moqt"
+	"holocast/internal/pointcloud"
+	"holocast/internal/pointvideo"
 	"holocast/internal/recording"
 )
 
@@ -14,7 +16,7 @@ func writeRecording(path string, o options) error {
 	p := &publisher{options: o, ns: moqt.Namespace{"holocast", "take"}}
 	p.catalog = p.newTrack(catalog.TrackName)
 	p.points = p.newTrack(catalog.PointsTrack(0, "full"))
-	objects, err := o.encodeAll()
+	frames, err := o.recordedFrames()
 	if err != nil {
 		return err
 	}
@@ -31,24 +33,66 @@ func writeRecording(path string, o options) error {
 		return err
 	}
 	start := time.Now().Add(-time.Duration(o.frames) * o.interval())
-	write := func(track *moqt.TrackName, group uint64, subgroup int, at time.Time, payload []byte) {
+	write := func(track string, at time.Time, object recording.Object) {
 		if err == nil {
-			err = w.Write(recording.Object{
-				Track: *track, Group: group, Subgroup: uint64(subgroup), ObjectID: uint64(subgroup), Priority: 128,
-				Payload: payload, FirstObject: true, End: recording.EndFIN, Arrival: at,
-			})
+			object.Track, object.Arrival, object.Priority = moqt.TrackName{Namespace: p.ns, Name: track}, at, 128
+			err = w.Write(object)
 		}
 	}
-	write(&moqt.TrackName{Namespace: p.ns, Name: catalog.TrackName}, 1, 0, start, doc)
-	points := p.points.Name()
-	for i := range o.frames {
+	write(catalog.TrackName, start, recording.Object{Group: 1, FirstObject: true, End: recording.EndFIN, Payload: doc})
+	for i, objects := range frames {
 		at := start.Add(time.Duration(i) * o.interval())
-		for d, object := range objects {
-			write(&points, uint64(1+i), d, at, stamp(object, uint32(i), at))
+		for _, object := range objects {
+			object.Payload = stamp(object.Payload, uint32(i), at)
+			write(p.points.Name().Name, at, object)
 		}
 	}
 	if closing := w.Close(); err == nil {
 		err = closing
 	}
 	return err
+}
+
+// recordedFrames returns the objects of each frame.
+func (o *options) recordedFrames() ([][]recording.Object, error) {
+	if o.layout == "w" {
+		return o.recordedVideo()
+	}
+	objects, err := o.encodeAll()
+	if err != nil {
+		return nil, err
+	}
+	frames := make([][]recording.Object, o.frames)
+	for i := range frames {
+		for d, payload := range objects {
+			frames[i] = append(frames[i], recording.Object{
+				Group: uint64(1 + i), Subgroup: uint64(d), ObjectID: uint64(d), FirstObject: true, End: recording.EndFIN,
+				Payload: payload,
+			})
+		}
+	}
+	return frames, nil
+}
+
+// recordedVideo returns the objects of frames of layout W, in groups of one second.
+func (o *options) recordedVideo() ([][]recording.Object, error) {
+	enc, err := pointvideo.NewEncoder(pointvideo.Config{Width: o.width, Height: o.height})
+	if err != nil {
+		return nil, err
+	}
+	defer enc.Close()
+	scene := o.scene()
+	frames := make([][]recording.Object, o.frames)
+	for i := range frames {
+		group, index := i/int(o.fps), i%int(o.fps)
+		object := recording.Object{Group: uint64(1 + group), ObjectID: uint64(index), FirstObject: index == 0}
+		if index == int(o.fps)-1 || i == o.frames-1 {
+			object.End = recording.EndFIN
+		}
+		if object.Payload, err = enc.Encode(nil, pointcloud.Header{}, &scene.Grid, index == 0); err != nil {
+			return nil, err
+		}
+		frames[i] = append(frames[i], object)
+	}
+	return frames, nil
 }

@@ -4,6 +4,7 @@ import type { Subscription } from "../../src/moqt/index.ts";
 import { Meter } from "../../src/ui/hud/meter.ts";
 import { parseLink } from "../../src/ui/link.ts";
 import { Assembler } from "../../src/media/points/assembler.ts";
+import { GroupAssembler } from "../../src/media/points/chain.ts";
 import type { CameraTrack } from "../../src/media/points/track.ts";
 import { ClockEstimator, localTime, parseStamp } from "../../src/media/session/clock.ts";
 import { Feed } from "../../src/media/points/feed.ts";
@@ -172,7 +173,8 @@ describe("meter", () => {
       m.shown(i % 2, i >> 1, 1000, i === 199 ? 500 : i % 10, now);
       m.drawn(now);
       m.traffic((i + 1) * 10000, now);
-      m.arrived([[i % 2, 2 * (1 + (i >> 1))]], now); // every second frame is not drawn
+      const received = 2 * (1 + (i >> 1));
+      m.arrived([[i % 2, received, 5000 * received]], now); // every second frame is not drawn
     }
     const s = m.snapshot(1e6 + 199 * 50 + 1);
     expect(s).toMatchObject({
@@ -183,6 +185,7 @@ describe("meter", () => {
       pictures: 200,
       points: 2000,
       mbit_per_s: 1.6,
+      per_camera: [{ mbit_per_s: 0.8 }, { mbit_per_s: 0.8 }],
     });
     expect(s.frame_delay_ms).toEqual({ p50: 4, p95: 9, p99: 9 });
     expect(m.snapshot(1e6 + 60000).fps).toBe(0);
@@ -436,6 +439,160 @@ describe("pace", () => {
     // A restarted publisher with lower group IDs is followed immediately.
     expect(pace.arrived(3n, 3000)).toBe(0);
     expect(pace.overdue(9000, 5)).toBeUndefined();
+  });
+});
+
+/** An object of a chained track: its index in the group, and its frame number. */
+const chained = (index: number, n: number): Uint8Array<ArrayBuffer> => {
+  const b = new Uint8Array(60);
+  new DataView(b.buffer).setUint32(8, n, true);
+  new DataView(b.buffer).setUint16(50, index, true);
+  return b;
+};
+const frameNumber = (b: Uint8Array): number => new DataView(b.buffer).getUint32(8, true);
+
+describe("group assembler", () => {
+  const open = () => {
+    const out: string[] = [];
+    let broken = 0;
+    const a = new GroupAssembler((f) => out.push(`${f.group}:${frameNumber(f.objects[0]!)}`), () => void broken++);
+    return { a, out, broken: () => broken, add: (g: bigint, id: number) => a.add(g, 0, chained(id, id), id) };
+  };
+  it("delivers the fetched start of a group before the objects after it", () => {
+    const { out, add } = open();
+    for (const id of [3, 4, 0, 1, 2, 2, 5]) add(7n, id);
+    expect(out).toEqual(["7:0", "7:1", "7:2", "7:3", "7:4", "7:5"]);
+  });
+  it("continues a group until the next one begins, and drops the rest", () => {
+    const { out, add, a } = open();
+    add(7n, 0);
+    add(8n, 1);
+    add(7n, 1);
+    add(8n, 0);
+    add(7n, 2);
+    expect(out).toEqual(["7:0", "7:1", "8:0", "8:1"]);
+    expect(a.wants(7n)).toBe(false);
+  });
+  it("follows a restarted publisher", () => {
+    const { out, add } = open();
+    add(90000n, 0);
+    add(5n, 0);
+    add(5n, 1);
+    expect(out).toEqual(["90000:0", "5:0", "5:1"]);
+  });
+  it("reports a reset stream, unless a later group has begun", () => {
+    const { a, add, broken } = open();
+    add(7n, 0);
+    a.lost(7n);
+    expect(broken()).toBe(1);
+    add(8n, 0);
+    a.lost(7n);
+    expect(broken()).toBe(1);
+  });
+  it("reports a gap that persists", () => {
+    const { a, add, broken } = open();
+    add(7n, 0);
+    add(7n, 2);
+    a.check();
+    expect(broken()).toBe(0);
+    a.check();
+    expect(broken()).toBe(1);
+    add(7n, 1);
+    a.check();
+    a.check();
+    expect(broken()).toBe(1);
+  });
+  it("holds a limited number of objects", () => {
+    const { out, add } = open();
+    for (let id = 1; id <= 513; id++) add(7n, id);
+    add(7n, 0);
+    expect(out).toEqual(["7:0"]);
+  });
+});
+
+describe("feed of a chained track", () => {
+  const track = { camera: 0, track: "points/0/high", layout: "W", descriptions: 1 } as unknown as CameraTrack;
+  const open = () => {
+    const frames: number[][] = [];
+    const port = {
+      postMessage: (m: { type: string; objects: Uint8Array[] }) =>
+        void (m.type === "frame" && frames.push(m.objects.map(frameNumber))),
+    } as unknown as MessagePort;
+    const updates: (string | bigint)[] = [];
+    const f = new Feed(track, port, { loops: false, rtt: 1 });
+    f.follow({
+      startAt: (group: bigint) => void updates.push("start", group),
+      requestGroup: (group: bigint) => void updates.push("new", group),
+      session: {},
+      cancel: () => {},
+    } as unknown as Subscription);
+    let n = 0;
+    const add = (group: bigint, ...ids: number[]) => {
+      for (const id of ids) f.assembler.add(group, 0, chained(id, n++), id);
+    };
+    return { f, frames, updates, add };
+  };
+  it("passes on all frames since the last, or since the newest key frame", () => {
+    const { f, frames, add } = open();
+    add(7n, 0, 1, 2, 3);
+    f.wanted(localTime());
+    expect(frames).toEqual([[0], [1, 2, 3]]);
+    expect(f.skipped).toBe(2);
+    add(7n, 4, 5);
+    add(8n, 0, 1);
+    f.wanted(localTime());
+    expect(frames.at(-1)).toEqual([6, 7]);
+    expect(f.skipped).toBe(5);
+    expect(f.sequence).toMatchObject({ received: 8, lost: 0, declined: 0 });
+    expect(f.bytes).toBe(480);
+    f.close();
+  });
+  it("never declines frames", () => {
+    const { f, updates, add } = open();
+    for (let i = 0; i < 100; i++) {
+      add(7n, i);
+      if (i % 20 === 0) f.wanted(localTime());
+    }
+    expect(updates).toEqual([]);
+    f.close();
+  });
+  it("skips the rest of a damaged group and asks for a new one", () => {
+    const { f, frames, updates, add } = open();
+    add(7n, 0, 1);
+    f.resync();
+    f.wanted(localTime());
+    add(7n, 2, 3);
+    expect(frames).toEqual([[0]]);
+    expect(updates).toEqual(["new", 8n]);
+    add(8n, 0);
+    expect(frames.at(-1)).toEqual([4]);
+    f.close();
+  });
+  it("skips groups that queue on the path", () => {
+    vi.useFakeTimers();
+    const { f, frames, updates, add } = open();
+    try {
+      const late = (group: bigint, id: number, age: number) => {
+        const b = chained(id, id);
+        new DataView(b.buffer).setBigUint64(20, BigInt(Math.round(1000 * (localTime() - age))), true);
+        f.show([b], group);
+      };
+      late(7n, 0, 20);
+      f.wanted(localTime());
+      vi.advanceTimersByTime(1000);
+      late(7n, 1, 900);
+      expect(frames).toEqual([[0]]);
+      expect(updates).toEqual(["start", 9n]);
+      expect([7n, 8n, 9n].map((g) => f.wants(g))).toEqual([false, false, true]);
+      f.assembler.lost(7n, 0); // the relay resets its stream
+      expect(updates).toEqual(["start", 9n]);
+      f.wanted(localTime());
+      add(9n, 0);
+      expect(frames.length).toBe(2);
+    } finally {
+      vi.useRealTimers();
+      f.close();
+    }
   });
 });
 

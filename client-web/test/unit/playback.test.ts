@@ -109,6 +109,38 @@ describe("playback", () => {
     expect(lab.playback.position).toBe(0);
     expect(lab.playback.waiting).toBe(true);
   });
+  it("passes on a chained track's group up to the position, and then every frame", async () => {
+    const shown: string[] = [];
+    let time = 0;
+    const asked: number[][] = [];
+    const playback = new Playback(5000, {
+      now: () => time,
+      skip: () => expect.unreachable(),
+      show: (_, objects) => void shown.push(objects.map((o) => `${o[0]! * 100 + o[1]! * 40}`).join()),
+      // Groups of 800 ms, whose IDs are their media times, with an object every 40 ms.
+      fetch: (_, first, last, object) => {
+        asked.push([Number(first), Number(last)]);
+        for (let g = Math.ceil(Number(first) / 800) * 800; g <= Math.min(Number(last), 5000); g += 800)
+          for (let i = 0; i < 20; i++) object(BigInt(g), Uint8Array.of(g / 100, i));
+        return Promise.resolve();
+      },
+    });
+    const captured = (o: Uint8Array) => 9e5 + o[0]! * 100 + o[1]! * 40;
+    playback.setTracks(new Map([["0", { timeline: line, captured }]]));
+    playback.seek(1010);
+    const run = async (ms: number) => {
+      for (const end = time + ms; time < end; time += 10) {
+        playback.tick();
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+    };
+    await run(200);
+    expect(asked[0]).toEqual([0, 1349]);
+    expect(shown).toEqual(["0,40,80,120,160,200,240,280,320,360,400,440,480,520,560,600,640,680,720,760,800,840,880,920,960,1000"]);
+    playback.play();
+    await run(150);
+    expect(shown.slice(1)).toEqual(["1040", "1080", "1120"]);
+  });
   it("aborts fetches after a seek", async () => {
     const lab = new Lab();
     lab.playback.seek(2000);
@@ -224,6 +256,7 @@ describe("automatic quality", () => {
     seconds: number,
     skipped: number,
     lost = 0,
+    costs = [{ points: 400, bitrate: 80 }, { points: 100, bitrate: 20 }],
   ) => {
     const levels: number[] = [];
     for (let i = 0; i < seconds; i++) {
@@ -231,7 +264,7 @@ describe("automatic quality", () => {
       from.frames += 30 * (1 - lost);
       from.undrawn += 30 * (1 - lost) * skipped;
       from.lost += 30 * lost;
-      levels.push(c.update(from.at, from, 1));
+      levels.push(c.update(from.at, from, costs));
     }
     return levels;
   };
@@ -241,6 +274,14 @@ describe("automatic quality", () => {
     expect(run(new QualityChooser(), start(), 60, 0.5).at(-1)).toBe(0));
   it("lowers it if most frames are skipped", () => expect(run(new QualityChooser(), start(), 12, 0.8).at(-1)).toBe(1));
   it("lowers it if many frames are lost", () => expect(run(new QualityChooser(), start(), 12, 0, 0.3).at(-1)).toBe(1));
+  it("saves points if frames are skipped, and bits if they are lost", () => {
+    const full = { points: 400, bitrate: 80 };
+    const high = { points: 400, bitrate: 4 };
+    const low = { points: 100, bitrate: 20 };
+    const all = [full, high, low];
+    expect(run(new QualityChooser(), start(), 6, 0.8, 0, all).at(-1)).toBe(all.indexOf(low));
+    expect(run(new QualityChooser(), start(), 30, 0, 0.3, all).at(-1)).toBe(all.indexOf(high));
+  });
   it("retries the better level later, and less often after a failure", () => {
     const c = new QualityChooser();
     const at = start();

@@ -50,6 +50,7 @@ describe("integers", () => {
 describe("messages of a viewer", () => {
   const track = { namespace: ["holocast", "bühne"], name: "points/0/full" };
   const all = {
+    objectDeliveryTimeout: 400,
     rendezvousTimeout: 10000,
     subgroupDeliveryTimeout: 500,
     priority: 128,
@@ -64,6 +65,7 @@ describe("messages of a viewer", () => {
     ["joiningFetch", encodeJoiningFetch(6n, 4n, 0, 16)],
     ["subscribeNamespace", encodeSubscribeNamespace(8n, ["holocast"])],
     ["startUpdate", encodeUpdate(12n, { start: 1763665200123n })],
+    ["groupUpdate", encodeUpdate(14n, { newGroup: 1763665200124n })],
     ["publish", encodePublish(10n, track, 3n)],
     ["requestError", encodeRequestError(3, "no")],
     ["requestOk", encodeRequestOk()],

@@ -87,6 +87,7 @@ func vectors(t *testing.T) map[string]any {
 					RequestID: 300,
 					Track:     track,
 					Parameters: wire.Parameters{
+						ObjectDeliveryTimeout:   ptr(uint64(400)),
 						RendezvousTimeout:       ptr(uint64(10000)),
 						SubgroupDeliveryTimeout: ptr(uint64(500)),
 						SubscriberPriority:      ptr(uint8(128)),
@@ -110,6 +111,11 @@ func vectors(t *testing.T) map[string]any {
 					Parameters: wire.Parameters{
 						Filter: &wire.Filter{Type: wire.FilterAbsoluteStart, Start: wire.Location{Group: 1763665200123}},
 					},
+				},
+			),
+			"groupUpdate": message(
+				&wire.RequestUpdate{
+					RequestID: 14, Parameters: wire.Parameters{NewGroupRequest: ptr(uint64(1763665200124))},
 				},
 			),
 			"publish":      message(&wire.Publish{RequestID: 10, Track: track, TrackAlias: 3}),

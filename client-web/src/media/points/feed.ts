@@ -227,7 +227,9 @@ export class Feed {
     if (!(this.assembler instanceof GroupAssembler) || !this.#chain) return;
     this.skipped += this.#chain.break();
     this.#next = undefined;
-    this.subscription?.requestGroup(this.assembler.newest + 1n);
+    const { newest } = this.assembler;
+    // The group may have been cut because it was declined.
+    if (this.#from <= newest) this.subscription?.requestGroup(newest + 1n);
   }
 
   /** The newest frame's excess over the minimum transit time, ms. */

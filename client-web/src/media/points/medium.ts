@@ -9,7 +9,7 @@ import { captureTime } from "./header.ts";
 import { isChained } from "./layout.ts";
 import type { FromPoints, Released, ToPoints, Undecoded } from "./messages.ts";
 import { addParts, noParts, partOf, type PartsCounts } from "./parts.ts";
-import { QualityChooser } from "./quality.ts";
+import { QualityChooser, type Cost } from "./quality.ts";
 import {
   parsePoses,
   POSE_TRACK,
@@ -54,8 +54,8 @@ export class Points implements Medium {
   readonly #counted = { received: 0, lost: 0, late: 0, declined: 0, skipped: 0 }; // for removed feeds
 
   /**
-   * `decoders` are ports to the decode workers; `quality` is a quality's name, or "auto"; `h264` resolves to whether the
-   * browser decodes H.264.
+   * `decoders` are ports to the decode workers; `quality` is a quality's name, or "auto"; `h264` resolves to true if
+   * the browser decodes H.264.
    */
   constructor(
     private readonly host: Host,
@@ -257,7 +257,8 @@ export class Points implements Medium {
       accept: (h) => feed.wants(h.group),
       object: (o) => {
         if (o.datagram) parts.add(partOf(o), true);
-        else if (o.status === "normal" && o.payload.length > 0) assembler.add(o.group, Number(o.subgroup), o.payload, Number(o.id));
+        else if (o.status === "normal" && o.payload.length > 0)
+          assembler.add(o.group, Number(o.subgroup), o.payload, Number(o.id));
       },
       datagram: (d) => {
         if (d.status === "normal" && feed.wants(d.group)) parts.add(partOf(d), false);
@@ -366,20 +367,29 @@ export class Points implements Medium {
     }
     this.send({
       type: "frames",
-      arrived: [...this.#feeds.values()].map((f) => [f.camera.camera, f.sequence.received] as const),
+      arrived: [...this.#feeds.values()].map((f) => [f.camera.camera, f.sequence.received, f.bytes] as const),
       ...n,
       parts,
     });
     if (!this.host.live) return;
     for (const f of this.#feeds.values()) f.checkOverdue();
-    if (!this.#cameras || !this.#automatic) return;
+    if (!this.#cameras?.qualities.length || !this.#automatic) return;
     const before = this.#chooser.level;
-    const worst = Math.max(...this.#cameras.qualities.map((list) => list.length)) - 1;
     const counts = { frames: n.received + n.declined, undrawn: n.skipped + n.declined, lost: n.lost };
-    if (this.#chooser.update(now, counts, worst) === before) return;
+    if (this.#chooser.update(now, counts, costs(this.#cameras)) === before) return;
     this.#choose();
     this.follow();
   }
+}
+
+/** Cost of each level of quality. */
+function costs({ qualities }: Cameras): Cost[] {
+  const levels = Math.max(0, ...qualities.map((list) => list.length));
+  return Array.from({ length: levels }, (_, level) => {
+    const tracks = qualities.map((list) => list[Math.min(level, list.length - 1)]!);
+    const sum = (of: "maxPoints" | "bitrate") => tracks.reduce((n, t) => n + t[of], 0);
+    return { points: sum("maxPoints"), bitrate: sum("bitrate") };
+  });
 }
 
 /** Maximum size, in bytes, of a poorly compressed frame in the track's format. */

@@ -34,11 +34,13 @@ export interface Qualities {
   readonly received: readonly string[];
 }
 
+export type Arrived = readonly [camera: number, frames: number, bytes: number];
+
 /** Sent every 250 ms. */
 export interface FrameCounts {
   readonly type: "frames";
-  /** Frames per camera since its track was chosen. */
-  readonly arrived: readonly (readonly [camera: number, frames: number])[];
+  /** Frames per camera, and their bytes, since its track was chosen. */
+  readonly arrived: readonly Arrived[];
   /**
    * Frames that arrived, gaps in their sequence numbers, and frames that arrived after a later one.
    */

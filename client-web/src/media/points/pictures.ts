@@ -6,7 +6,7 @@ const NAL_SLICE = 1;
 const NAL_IDR = 5;
 const NAL_SPS = 7;
 /** Time after which a decoder counts as stuck, ms. */
-const STUCK = 2000;
+const STUCK = 10_000;
 /** Constrained baseline, level 3.1. */
 const BASELINE = "avc1.42c01f";
 
@@ -17,7 +17,8 @@ const BASELINE = "avc1.42c01f";
 export async function h264Acceleration(): Promise<HardwareAcceleration | undefined> {
   if (typeof VideoDecoder === "undefined") return undefined;
   for (const hardwareAcceleration of ["prefer-software", "no-preference"] as const) {
-    const config = { codec: BASELINE, codedWidth: 640, codedHeight: 576, optimizeForLatency: true, hardwareAcceleration };
+    const size = { codedWidth: 640, codedHeight: 576 };
+    const config = { codec: BASELINE, ...size, optimizeForLatency: true, hardwareAcceleration };
     const { supported } = await VideoDecoder.isConfigSupported(config).catch(() => ({ supported: false }));
     if (supported) return hardwareAcceleration;
   }

@@ -23,6 +23,13 @@ export interface Counts {
   readonly lost: number;
 }
 
+/** Cost of a quality over all cameras. */
+export interface Cost {
+  readonly points: number;
+  /** Bits per second; 0 = unknown. */
+  readonly bitrate: number;
+}
+
 export class QualityChooser {
   /** 0 is the best quality. */
   level = 0;
@@ -37,9 +44,9 @@ export class QualityChooser {
     this.#goodSince = undefined;
   }
 
-  /** Adds the counts at local time `now` and returns the level to use, at most `worst`. */
-  update(now: number, counts: Counts, worst: number): number {
-    this.level = Math.min(this.level, worst);
+  /** Adds the counts at local time `now` and returns the level to use. `costs` are the qualities', best first. */
+  update(now: number, counts: Counts, costs: readonly Cost[]): number {
+    this.level = Math.min(this.level, costs.length - 1);
     const since = (this.#since ??= { at: now, counts: { ...counts } });
     const frames = counts.frames - since.counts.frames;
     const lost = counts.lost - since.counts.lost;
@@ -49,9 +56,10 @@ export class QualityChooser {
     this.#since = { at: now, counts: { ...counts } };
     if (undrawn > MANY_UNDRAWN || missing > MANY_LOST) {
       this.#goodSince = undefined;
-      if (this.level < worst) {
+      const lower = this.#cheaper(costs, undrawn > MANY_UNDRAWN ? "points" : "bitrate");
+      if (lower >= 0) {
         if (now - this.#raised < 2 * RETRY_AFTER) this.#retryAfter = Math.min(2 * this.#retryAfter, MAX_RETRY_AFTER);
-        this.level++;
+        this.level = lower;
       }
     } else if (undrawn > FEW || missing > FEW) {
       this.#goodSince = undefined;
@@ -64,5 +72,11 @@ export class QualityChooser {
       }
     }
     return this.level;
+  }
+
+  /** The best level that saves points or bits; -1 if none does. */
+  #cheaper(costs: readonly Cost[], what: keyof Cost): number {
+    const now = costs[this.level]![what];
+    return costs.findIndex((c, i) => i > this.level && (c[what] < now || c[what] === 0));
   }
 }

@@ -78,7 +78,7 @@ export function readCameras(catalog: Catalog): Cameras {
   if (byCamera.size > MAX_CAMERAS)
     throw new CatalogError("$.tracks", `${byCamera.size} cameras, more than ${MAX_CAMERAS}`);
   const qualities = [...byCamera.values()].sort((a, b) => a[0]!.camera - b[0]!.camera);
-  for (const list of qualities) list.sort((a, b) => b.bitrate - a.bitrate);
+  for (const list of qualities) list.sort((a, b) => b.maxPoints - a.maxPoints || b.bitrate - a.bitrate);
   return { qualities, hasPoses };
 }
 

@@ -1,4 +1,4 @@
-/** Decodes layout W (docs/spec/video-frame.md) except its H.264 pictures. Independent of network, scene and WebCodecs. */
+/** Decodes layout W (docs/spec/video-frame.md) except its H.264 pictures. Independent of network and WebCodecs. */
 import type { Frame, Limits } from "./frame.ts";
 import { FrameError, HEADER_LENGTH, parseHeader, type Header } from "./header.ts";
 import type { Kernel } from "./layout.ts";
@@ -101,7 +101,7 @@ export class VideoFrames {
     this.#object = undefined;
   }
 
-  /** Adds the group's next object and decodes its map. Throws a FrameError, after which only a key frame is accepted. */
+  /** Adds the group's next object and decodes its map. After a FrameError only a key frame is accepted. */
   add(object: Uint8Array<ArrayBuffer>): VideoObject {
     const before = this.#object;
     this.#object = undefined;

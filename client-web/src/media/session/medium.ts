@@ -32,8 +32,8 @@ export interface RecordedTrack {
   readonly timeline: Timeline;
   readonly maxObject: number;
   /**
-   * Capture time of an object, ms, if a group holds successive frames, each of which needs the earlier ones. If absent, a
-   * group is one frame.
+   * Capture time of an object, ms, on a chained track: a group holds successive frames, and each needs the earlier
+   * ones. If absent, a group is one frame.
    */
   captured?(object: Uint8Array<ArrayBuffer>): number;
   /** Shows a frame, or the last of several that need each other. */

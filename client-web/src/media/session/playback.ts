@@ -67,7 +67,7 @@ export interface Part {
   show(position: number, moving: boolean): void;
 }
 
-/** Frames of one track fetched ahead. On a chained track, each object is a frame that needs the group's earlier ones. */
+/** Frames of one track fetched ahead. On a chained track, each object is a frame. */
 class TrackBuffer implements Part {
   readonly frames: { readonly at: number; readonly objects: Objects }[] = [];
   /** Media time up to which everything has arrived. */

@@ -1,3 +1,5 @@
+import type { Arrived } from "../../media/points/messages.ts";
+
 /**
  * The viewer's measurements, as defined by internal/qoe and the duplication paper: frame delay is
  * the time from capture to display on the session's clock; FPS counts the distinct frames shown in
@@ -52,8 +54,9 @@ class Ring {
 
 interface CameraCount {
   readonly camera: number;
-  /** Frames received from its current track. */
+  /** Frames received from its current track, and their bytes. */
   received: number;
+  bytes: number;
   frames: number;
   points: number;
   sequence: number;
@@ -62,6 +65,8 @@ interface CameraCount {
 export class Meter {
   readonly #delay = new Ring();
   readonly #received = new Ring();
+  /** Bytes of received frames. */
+  readonly #volume = new Ring();
   readonly #drawn = new Ring();
   readonly #decode = new Ring();
   readonly #bytes = new Ring();
@@ -82,13 +87,17 @@ export class Meter {
     this.#total = total;
   }
 
-  /** Sets the frames received per camera since its track was chosen. */
-  arrived(received: readonly (readonly [camera: number, frames: number])[], now: number): void {
-    for (const [camera, frames] of received) {
+  /** Sets the frames received per camera since its track was chosen, and their bytes. */
+  arrived(received: readonly Arrived[], now: number): void {
+    for (const [camera, frames, bytes] of received) {
       const c = this.#camera(camera);
-      const more = frames < c.received ? frames : frames - c.received;
-      if (more > 0) this.#received.push(now, more, camera);
+      const before = frames < c.received ? { received: 0, bytes: 0 } : c; // another track
+      if (frames > before.received) {
+        this.#received.push(now, frames - before.received, camera);
+        this.#volume.push(now, bytes - before.bytes, camera);
+      }
       c.received = frames;
+      c.bytes = bytes;
     }
   }
 
@@ -98,7 +107,7 @@ export class Meter {
 
   #camera(camera: number): CameraCount {
     let c = this.#cameras.get(camera);
-    if (!c) this.#cameras.set(camera, (c = { camera, received: 0, frames: 0, points: 0, sequence: 0 }));
+    if (!c) this.#cameras.set(camera, (c = { camera, received: 0, bytes: 0, frames: 0, points: 0, sequence: 0 }));
     return c;
   }
 
@@ -132,6 +141,7 @@ export class Meter {
       camera: c.camera,
       fps: this.#delay.count(now, RATE_WINDOW, c.camera),
       received_fps: this.#received.sum(now, RATE_WINDOW, c.camera),
+      mbit_per_s: round((this.#volume.sum(now, RATE_WINDOW, c.camera) * 8) / 1e6, 2),
       frames: c.frames,
       points: c.points,
       sequence: c.sequence,
@@ -176,6 +186,8 @@ export interface MeterSnapshot {
     readonly camera: number;
     readonly fps: number;
     readonly received_fps: number;
+    /** Of the frames received in the last second. */
+    readonly mbit_per_s: number;
     readonly frames: number;
     readonly points: number;
     readonly sequence: number;

@@ -31,6 +31,12 @@ const points: readonly Row[] = [
     (s) => `${s.parts!.repaired} / ${s.parts!.parts_lost}`,
     (s) => s.parts !== null,
   ],
+  [
+    "Cameras",
+    "Quality and data rate of each camera",
+    (s) => s.per_camera.map((c, i) => `${s.qualities[i] ?? ""} ${c.mbit_per_s.toFixed(1)}`).join(", ") + " Mbit/s",
+    (s) => s.per_camera.length > 0,
+  ],
   ["Decode", "Time to decode a frame, median", (s) => ms(s.decode_ms.p50)],
 ];
 const video: readonly Row[] = [

@@ -15,5 +15,6 @@ window.decodeVideo = (objects, width, height) =>
       worker.terminate();
     };
     worker.onerror = (e) => reject(new Error(e.message));
-    worker.postMessage({ objects: objects.map((o) => Uint8Array.from(atob(o), (c) => c.charCodeAt(0))), width, height });
+    const bytes = objects.map((o) => Uint8Array.from(atob(o), (c) => c.charCodeAt(0)));
+    worker.postMessage({ objects: bytes, width, height });
   });
