@@ -65,6 +65,7 @@ type Config struct {
 	Descriptions    int           `yaml:"descriptions"`
 	Low             bool          `yaml:"low"`
 	High            bool          `yaml:"high"`
+	Bitrate         bitrate       `yaml:"bitrate"`
 	Delivery        string        `yaml:"delivery"`
 	DeliveryTimeout time.Duration `yaml:"deliveryTimeout"`
 	AlwaysEncode    bool          `yaml:"alwaysEncode"`

@@ -183,6 +183,10 @@ z forward) to studio space:
 		More: "The track is points/<camera>/high, encoded only while watched.",
 	},
 	{
+		Key: "bitrate", Help: "Bit rate of all cameras in quality high, such as 16M; implies high.",
+		More: "Cameras share it by content, and it falls when the path to the relay shrinks. \"\": constant quality.",
+	},
+	{
 		Key:  "delivery",
 		Help: "Delivery of point frames: stream, or datagram (in parts; viewers fetch lost ones).",
 	},

@@ -8,6 +8,7 @@
 package points
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,6 +39,8 @@ type Config struct {
 	// High adds to each camera a track in layout W, with loss and at a tenth of the bit rate. It is
 	// encoded only while watched.
 	High bool
+	// Bitrate limits the tracks in layout W of all cameras together, in bit/s; 0 = constant quality.
+	Bitrate float64
 	// DeliveryTimeout is the age at which the rest of a frame is dropped; 0 disables it.
 	DeliveryTimeout time.Duration
 	// Delivery is catalog.DeliveryStream (the default) or catalog.DeliveryDatagram.
@@ -65,6 +68,7 @@ type Medium struct {
 	pipelines []*pipeline
 	slots     chan struct{} // limits concurrent encodes
 	governor  *governor     // nil without Config.Thin
+	rate      *rate         // nil without Config.Bitrate
 	began     time.Time
 	posing    sync.Mutex // serializes publishPoses
 	poses     *publish.Document
@@ -94,6 +98,11 @@ func New(session *publish.Publisher, cfg Config, cameras []Camera) (*Medium, err
 		cfg: cfg, session: session, metrics: newMetrics(), poses: session.NewDocument(catalog.PoseTrack),
 		slots: make(chan struct{}, runtime.GOMAXPROCS(0)), began: time.Now(),
 	}
+	fps := 0.0
+	for _, c := range cameras {
+		fps = max(fps, c.Source.FPS())
+	}
+	m.rate = newRate(session, cfg.Bitrate, cmp.Or(fps, defaultFPS))
 	if cfg.Thin {
 		m.governor = newGovernor(session.Log(), len(cameras))
 	}

@@ -1,6 +1,7 @@
 package points
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,9 @@ const (
 	keyInterval = time.Second
 	// renewInterval is the minimum time between groups that viewers request.
 	renewInterval = 250 * time.Millisecond
+	// golden spreads the multiples of a camera's number evenly over the interval, for any number of
+	// cameras.
+	golden = math.Phi - 1
 )
 
 // video is the state of a track in layout W. Its frames are encoded only while watched: a group is
@@ -28,6 +32,9 @@ type video struct {
 	track         *origin.Track
 	width, height int
 	renew         atomic.Bool // a viewer requested a group
+	rate          *rate       // nil: constant quality
+	// stagger shortens the first group, so that the cameras' key frames, which are large, take turns.
+	stagger time.Duration
 
 	mu      sync.Mutex
 	encoder *pointvideo.Encoder // nil before the first frame
@@ -35,6 +42,7 @@ type video struct {
 	group   uint64              // next group
 	object  uint64              // next object in the group
 	began   time.Time           // when the group began
+	streams rateStreams
 }
 
 // newVideo adds the track. It checks the encoder without keeping its memory.
@@ -45,7 +53,9 @@ func newVideo(l *pipeline, t publish.Track, lens camera.Intrinsics) (*video, err
 	}
 	e.Close()
 	t.Properties = append(t.Properties, wire.KeyValue{Type: wire.PropertyDynamicGroups, Int: 1})
-	v := &video{width: lens.Width, height: lens.Height, track: l.m.session.NewTrack(t), group: publish.FirstGroup()}
+	v := &video{width: lens.Width, height: lens.Height, track: l.m.session.NewTrack(t), group: publish.FirstGroup(), rate: l.m.rate}
+	_, turn := math.Modf(float64(l.number) * golden)
+	v.stagger = time.Duration(turn * float64(keyInterval))
 	v.track.NewGroup = v.request
 	return v, nil
 }
@@ -73,15 +83,18 @@ func (v *video) publish(h pointcloud.Header, g *pointcloud.Grid) (size int, err 
 	now := time.Now()
 	age := now.Sub(v.began)
 	key := v.feed == nil || age >= keyInterval || age >= renewInterval && v.renew.Load()
-	payload, err := v.encoder.Encode(nil, h, g, key) // the track keeps it
+	payload, err := v.encode(h, g, key, now)
 	if err != nil {
 		v.end()
 		return 0, err
 	}
 	if key {
+		v.began = now
+		if v.feed == nil {
+			v.began = now.Add(-v.stagger)
+		}
 		v.end()
 		v.renew.Store(false)
-		v.began = now
 		if v.feed, err = v.open(); err != nil {
 			return 0, err
 		}
@@ -92,6 +105,20 @@ func (v *video) publish(h pointcloud.Header, g *pointcloud.Grid) (size int, err 
 	}
 	v.object++
 	return len(payload), nil
+}
+
+// encode encodes a frame within the session's bit rate. The track keeps the result.
+func (v *video) encode(h pointcloud.Header, g *pointcloud.Grid, key bool, now time.Time) ([]byte, error) {
+	if v.rate == nil {
+		return v.encoder.Encode(nil, h, g, key)
+	}
+	depth, color := v.rate.next(&v.streams, now)
+	v.encoder.SetQP(depth, color)
+	payload, err := v.encoder.Encode(nil, h, g, key)
+	if err == nil {
+		v.rate.sent(&v.streams, now, key, [2]int{depth, color}, v.encoder.Sizes())
+	}
+	return payload, err
 }
 
 // open starts a group.
@@ -121,6 +148,9 @@ func (v *video) rest() {
 		return
 	}
 	v.end()
+	if v.rate != nil {
+		v.rate.leave(&v.streams)
+	}
 	if f, err := v.open(); err == nil {
 		_ = f.WriteObject(moqt.Object{Status: wire.StatusEndOfGroup}, nil) // fails only after the track has ended
 		_ = f.Close()

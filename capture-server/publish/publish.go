@@ -21,6 +21,7 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
+	"holocast/internal/ratecontrol"
 	"holocast/internal/trace"
 )
 
@@ -143,6 +144,16 @@ func (p *Publisher) RelayTime() *clock.Estimator { return &p.relayTime }
 
 // Connected reports whether the relay has accepted the session's namespace.
 func (p *Publisher) Connected() bool { return p.session.Load() != nil }
+
+// Path returns the state of the path to the relay; the zero Path if there is none.
+func (p *Publisher) Path() ratecontrol.Path {
+	s := p.session.Load()
+	if s == nil {
+		return ratecontrol.Path{}
+	}
+	st := s.Stats()
+	return ratecontrol.Path{RTT: st.RTT, MinRTT: st.MinRTT, Bandwidth: 8 * st.Path.Bandwidth}
+}
 
 // Handler returns the handler of requests for the session's tracks.
 func (p *Publisher) Handler() moqt.Handler { return p.set.Handler() }

@@ -23,6 +23,9 @@ type Points struct {
 	DeliveryTimeout int    `json:"deliveryTimeout"` // milliseconds; 0 = none
 	// Delivery is DeliveryStream or DeliveryDatagram. Empty means DeliveryStream.
 	Delivery string `json:"delivery,omitempty"`
+	// Error is the mean squared error of a rendered picture against that of the camera's best
+	// quality, in 8-bit levels. It may be nil.
+	Error *float64 `json:"error,omitempty"`
 }
 
 // Values of Points.Delivery.
@@ -41,6 +44,9 @@ const MaxPoints = 4096 * 3072
 // maxGrid is the frame format's limit on the width and height of a grid.
 const maxGrid = 4096
 
+// maxError is the squared error of a white sample drawn black.
+const maxError = 255 * 255
+
 func (p *Points) validate(path string, t *Track) error {
 	bad := func(path, format string, args ...any) error {
 		return fmt.Errorf("catalog: %s: "+format, append([]any{path}, args...)...)
@@ -58,6 +64,8 @@ func (p *Points) validate(path string, t *Track) error {
 		return bad(path+".maxPoints", "%d is not in 1…%d", p.MaxPoints, MaxPoints)
 	case p.DeliveryTimeout < 0 || p.DeliveryTimeout > math.MaxInt32:
 		return bad(path+".deliveryTimeout", "%d is not in 0…%d ms", p.DeliveryTimeout, math.MaxInt32)
+	case p.Error != nil && !(*p.Error >= 0 && *p.Error <= maxError):
+		return bad(path+".error", "%v is not in 0…%d", *p.Error, maxError)
 	case !CheckDelivery(p.Delivery):
 		return bad(path+".delivery", "%.40q: want %s or %s", p.Delivery, DeliveryStream, DeliveryDatagram)
 	case p.Delivery == DeliveryDatagram && p.Layout == LayoutVideo:

@@ -52,6 +52,8 @@ type Encoder struct {
 	zstd            *C.struct_wv_zstd
 	depth, color    *x264.Encoder
 	units           [2][]byte
+	qp              [2]int // quantizers of depth and color; 0 = those of cfg
+	sizes           [3]int // bytes of the newest object's map, depth and color
 }
 
 // NewEncoder creates an encoder, which the caller must close.
@@ -159,8 +161,10 @@ func (e *Encoder) Encode(dst []byte, h pointcloud.Header, g *pointcloud.Grid, ke
 	o.header.Description, o.header.Descriptions = 0, 1
 	o.header.Width, o.header.Height = uint16(g.Width), uint16(g.Height)
 	e.index = index + 1
+	start := len(dst)
 	dst = o.append(dst)
 	dst = append(dst, o.planes...)
+	e.sizes = [3]int{len(dst) - start, len(o.depth), len(o.color)}
 	dst = append(dst, o.depth...)
 	return append(dst, o.color...), nil
 }
@@ -194,16 +198,22 @@ func (e *Encoder) encodeMap(o *object) error {
 	return nil
 }
 
+// SetQP sets the quantizers of the next pictures, 1 to 51.
+func (e *Encoder) SetQP(depth, color int) { e.qp = [2]int{depth, color} }
+
+// Sizes returns the bytes of the newest object's map, with its header, and of its depth and color.
+func (e *Encoder) Sizes() [3]int { return e.sizes }
+
 // encodePictures encodes the smoothed depth and g's color.
 func (e *Encoder) encodePictures(o *object, g *pointcloud.Grid) (err error) {
 	stride := even(g.Width)
 	C.wv_color(e.state(), octets(g.Color), words(g.Depth))
 	depth := x264.Picture{Y: e.luma, Cb: e.gray, Cr: e.gray, YStride: stride, CStride: stride / 2}
-	if e.units[0], err = e.depth.Encode(e.units[0][:0], depth, o.index == 0, 0); err != nil {
+	if e.units[0], err = e.depth.Encode(e.units[0][:0], depth, o.index == 0, e.qp[0]); err != nil {
 		return err
 	}
 	color := x264.Picture{Y: e.y, Cb: e.cb, Cr: e.cr, YStride: stride, CStride: stride / 2}
-	if e.units[1], err = e.color.Encode(e.units[1][:0], color, o.index == 0, 0); err != nil {
+	if e.units[1], err = e.color.Encode(e.units[1][:0], color, o.index == 0, e.qp[1]); err != nil {
 		return err
 	}
 	o.depth, o.color = e.units[0], e.units[1]

@@ -1,6 +1,7 @@
 import { Color, GridHelper, Group, Matrix4, PerspectiveCamera, Scene, Vector3, WebGLRenderer } from "three";
 import type { Subject } from "../media/points/subject.ts";
 import { samePose, sameTrack, type CameraTrack, type Transform } from "../media/points/track.ts";
+import type { View } from "../media/points/viewselect.ts";
 import { GpuQueue } from "./gpu.ts";
 import { CameraPoints, Quads, type SharedUniforms } from "./points.ts";
 import type { Sphere } from "../media/tiles/track.ts";
@@ -223,6 +224,19 @@ export class Studio {
     this.frame();
     if (this.renderer.xr.isPresenting) this.#placeStage();
   }
+
+  /** The view of the hologram in studio space; undefined until there is one. */
+  hologramView(): View | undefined {
+    const { elements: p } = this.camera.projectionMatrix;
+    const m = this.#toEye.multiplyMatrices(this.camera.matrixWorldInverse, this.#studio.matrixWorld).elements;
+    const scale = Math.hypot(m[0]!, m[1]!, m[2]!);
+    if (this.#points.size === 0 || !(scale > 0)) return undefined;
+    // three.js's eye space has y up and z backward.
+    const row = (i: number, sign: number) => [m[i]!, m[i + 4]!, m[i + 8]!].map((v) => (sign * v) / scale);
+    const t = [m[12]! / scale, -m[13]! / scale, -m[14]! / scale];
+    return { eye: { r: [...row(0, 1), ...row(1, -1), ...row(2, -1)], t }, tanX: 1 / p[0]!, tanY: 1 / p[5]! };
+  }
+  readonly #toEye = new Matrix4();
 
   /** Points currently shown, over all cameras. */
   get points(): number {

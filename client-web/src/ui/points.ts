@@ -10,12 +10,16 @@ import type {
   ToPoints,
 } from "../media/points/messages.ts";
 import type { CameraTrack } from "../media/points/track.ts";
+import { ahead, worth, type View } from "../media/points/viewselect.ts";
 import type { Studio } from "../scene/studio.ts";
 import type { Meter } from "./hud/meter.ts";
 
 /** Frames are requested this many ms, plus twice the decoding time, before the next repaint. */
 const AHEAD = 40;
 const MAX_RAYS = 64;
+/** Time until a change of quality is visible, s, and how fast viewers turn, rad/s. */
+const CHANGE = 0.5;
+const TURN = 1.5;
 
 export class PointsView {
   cameras: readonly CameraTrack[] = [];
@@ -26,6 +30,9 @@ export class PointsView {
   readonly #onScreen: DecodedFrame[] = [];
   /** Ray tables of tracks the page does not know yet. */
   readonly #rays = new Map<string, Extract<FromDecoder, { type: "rays" }>>();
+  /** Surface patches of each camera. */
+  readonly #patches = new Map<number, Float32Array>();
+  #view: { readonly view: View; readonly at: number } | undefined;
   #badMessage = "";
   /**
    * Time of the last animation frame, whether it drew, and the mean time from drawing to the next
@@ -47,6 +54,8 @@ export class PointsView {
         this.cameras = m.cameras;
         this.studio.setCameras(m.cameras);
         this.meter.keep(new Set(m.cameras.map((c) => c.camera)));
+        for (const camera of [...this.#patches.keys()])
+          if (!m.cameras.some((c) => c.camera === camera)) this.#patches.delete(camera);
         for (const rays of [...this.#rays.values()]) this.#takeRays(rays);
         for (const f of this.#pending.values()) {
           if (this.#shows(f.camera, f.track)) continue;
@@ -63,7 +72,26 @@ export class PointsView {
       case "frames":
         this.counts = m;
         this.meter.arrived(m.arrived, localTime());
+        this.#weigh(localTime());
     }
+  }
+
+  /** Reports each camera's share of the picture. */
+  #weigh(now: number): void {
+    const cameras = this.cameras.flatMap(({ camera }) => {
+      const patches = this.#patches.get(camera);
+      return patches ? [{ camera, patches }] : [];
+    });
+    const view = this.studio.hologramView();
+    if (!view || cameras.length < 2 || cameras.length < this.cameras.length) return;
+    const before = this.#view;
+    this.#view = { view, at: now };
+    const velocity = before && now > before.at ? speed(before.view, view, (now - before.at) / 1000) : ([0, 0, 0] as const);
+    const worths = worth(
+      cameras.map((c) => c.patches),
+      ahead(view, velocity, TURN, CHANGE),
+    );
+    this.send({ type: "worths", worths: cameras.map((c, i) => [c.camera, worths[i]!] as const) });
   }
 
   fromDecoder(m: FromDecoder): void {
@@ -134,6 +162,7 @@ export class PointsView {
     for (const f of this.#pending.values()) {
       if (!this.#shows(f.camera, f.track)) continue; // the catalog has not arrived yet
       this.studio.upload(f.camera, new Uint32Array(f.words), f.points, f.subject);
+      if (f.patches) this.#patches.set(f.camera, f.patches);
       this.#onScreen.push(f);
       this.#pending.delete(f.camera);
     }
@@ -152,4 +181,11 @@ export class PointsView {
     }
     this.#onScreen.length = 0;
   }
+}
+
+/** Velocity between two views, in studio mm/s. */
+function speed(from: View, to: View, seconds: number): readonly [number, number, number] {
+  const place = ({ eye: { r, t } }: View, i: number) => -(r[i]! * t[0]! + r[3 + i]! * t[1]! + r[6 + i]! * t[2]!);
+  const along = (i: number) => (place(to, i) - place(from, i)) / seconds;
+  return [along(0), along(1), along(2)];
 }

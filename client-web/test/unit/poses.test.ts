@@ -38,6 +38,7 @@ const track: CameraTrack = {
   framerate: 30,
   grid,
   pose: origin,
+  error: undefined,
   bitrate: 0,
   duration: 0,
   timeline: undefined,

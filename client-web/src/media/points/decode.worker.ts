@@ -13,6 +13,7 @@ import { subject } from "./subject.ts";
 import { samePose, type CameraTrack, type Transform } from "./track.ts";
 import { VideoFrames } from "./video.ts";
 import { VideoTrack } from "./videotrack.ts";
+import { patches } from "./viewselect.ts";
 import { Zstd } from "./zstd.ts";
 import zstdUrl from "./zstd.wasm?url";
 
@@ -110,6 +111,7 @@ async function decode(ready: Promise<Decoders>, m: Extract<ToDecoder, { type: "f
       arrived: m.arrived,
       decoded,
       subject: locate ? subject(f, c.rays, c.pose) : undefined,
+      patches: locate && c.rays ? patches(f, c.rays, c.pose) : undefined,
     },
     [words],
   );

@@ -20,6 +20,7 @@ import {
   type Cameras,
   type Transform,
 } from "./track.ts";
+import { chooseAtLevel } from "./viewselect.ts";
 
 /** Rendezvous timeout: how long the relay waits for a publisher, ms. */
 const RENDEZVOUS = 10_000;
@@ -43,6 +44,10 @@ export class Points implements Medium {
   /** True if the browser decodes H.264; undefined until known. */
   #h264: boolean | undefined;
   #poses: Session | undefined;
+  /** Each camera's share of the picture; empty until known. */
+  #worths: ReadonlyMap<number, number> = new Map();
+  /** Index of each camera's quality by its share; undefined while every camera has the same. */
+  #selected: readonly number[] | undefined;
   /** Poses from the pose track, by camera; they override the catalog's. */
   readonly #moved = new Map<number, Transform>();
   readonly #countedParts: PartsCounts = noParts(); // for removed feeds
@@ -79,6 +84,13 @@ export class Points implements Medium {
     switch (m.type) {
       case "released":
         this.#released(m);
+        break;
+      case "worths":
+        this.#worths = new Map(m.worths);
+        if (this.#automatic && this.#chooser.level > 0 && this.#select()) {
+          this.#choose();
+          this.follow();
+        }
         break;
       case "quality":
         this.quality = m.quality;
@@ -139,9 +151,25 @@ export class Points implements Medium {
    * The track to receive from a camera: the requested quality if the camera has it, otherwise the
    * automatic choice.
    */
-  #best(qualities: readonly CameraTrack[]): CameraTrack {
+  #best(qualities: readonly CameraTrack[], camera: number): CameraTrack {
     const named = qualities.find((t) => t.quality === this.quality);
-    return named ?? qualities[Math.min(this.#automatic ? this.#chooser.level : 0, qualities.length - 1)]!;
+    const level = this.#automatic ? (this.#selected?.[camera] ?? this.#chooser.level) : 0;
+    return named ?? qualities[Math.min(level, qualities.length - 1)]!;
+  }
+
+  /**
+   * Divides the bit rate of the chosen level among the cameras by their shares of the picture. Returns true if that
+   * changes a camera's quality.
+   */
+  #select(): boolean {
+    const before = this.#selected;
+    const lists = this.#cameras?.qualities ?? [];
+    const { level } = this.#chooser;
+    const worths = lists.map((list) => this.#worths.get(list[0]!.camera) ?? NaN);
+    const unknown = worths.some(Number.isNaN) || lists.flat().some((t) => t.bitrate === 0);
+    if (level === 0 || lists.length < 2 || unknown) this.#selected = undefined;
+    else this.#selected = chooseAtLevel(worths, lists, level, before);
+    return this.#selected?.join() !== before?.join();
   }
 
   get #names(): string[] {
@@ -156,8 +184,9 @@ export class Points implements Medium {
   /** Adds and removes feeds to match the catalog and the chosen qualities. */
   #choose(): void {
     if (!this.#cameras) return;
-    const cameras = this.#cameras.qualities.map((list) => {
-      const best = this.#best(list);
+    this.#select();
+    const cameras = this.#cameras.qualities.map((list, i) => {
+      const best = this.#best(list, i);
       return { ...best, pose: this.#moved.get(best.camera) ?? best.pose };
     });
     const wanted = new Map(cameras.map((c) => [c.camera, c]));

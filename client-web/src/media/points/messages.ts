@@ -20,7 +20,9 @@ export interface Released {
 export type ToPoints =
   | Released
   /** A quality name, or "auto". */
-  | { readonly type: "quality"; readonly quality: string };
+  | { readonly type: "quality"; readonly quality: string }
+  /** Each camera's share of the picture (viewselect.ts). */
+  | { readonly type: "worths"; readonly worths: readonly (readonly [camera: number, worth: number])[] };
 
 export interface Qualities {
   readonly type: "qualities";
@@ -103,6 +105,8 @@ export interface DecodedFrame {
   readonly decoded: number;
   /** Located every few frames; undefined otherwise, or without points. */
   readonly subject: Subject | undefined;
+  /** Surface patches (viewselect.ts) of every few frames in pixel form. */
+  readonly patches: Float32Array<ArrayBuffer> | undefined;
 }
 
 /** From a decode worker to the page. */

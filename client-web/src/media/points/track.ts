@@ -31,6 +31,8 @@ export interface CameraTrack {
   readonly pose: Transform;
   /** Maximum, bits per second; 0 = unknown. */
   readonly bitrate: number;
+  /** Mean squared error of the rendered picture against the best quality, in 8-bit levels; undefined if unknown. */
+  readonly error: number | undefined;
   /** Duration of a recorded track, ms; 0 = live or unknown. */
   readonly duration: number;
   /** Media time of the track's groups, if linear. */
@@ -48,6 +50,7 @@ const PACKAGING = "hcpf";
 const MAX_POINTS = 4096 * 3072;
 const MAX_SIDE = 65535;
 const MAX_GRID = 4096;
+const MAX_ERROR = 65025; // 255²
 /** Determines the size of drawn points for clouds that have no single lens. */
 const NOMINAL: Intrinsics = { width: 1, height: 1, fx: 500, fy: 500, cx: 0, cy: 0, k: [0, 0, 0, 0, 0, 0], p: [0, 0] };
 const IDENTITY: Transform = { r: [1, 0, 0, 0, 1, 0, 0, 0, 1], t: [0, 0, 0] };
@@ -115,6 +118,7 @@ function readCamera(catalog: Catalog, t: Track): CameraTrack {
     datagrams: delivery === "datagram",
     framerate: t.framerate,
     bitrate: t.bitrate,
+    error: p["error"] === undefined ? undefined : number(p["error"], `${path}.error`, 0, MAX_ERROR),
     duration: t.duration,
     timeline: t.timeline,
   };

@@ -3,7 +3,9 @@
  * in millimetres, in studio space unless noted.
  */
 import { ows } from "../tiles/ows.ts";
-import type { Transform } from "./track.ts";
+import type { Frame } from "./frame.ts";
+import { wordsPerPoint } from "./layout.ts";
+import type { CameraTrack, Transform } from "./track.ts";
 
 type Vector = readonly [number, number, number];
 
@@ -53,7 +55,7 @@ export function surface(
   depth: (pixel: number) => number,
   pose: Transform,
   stride: number,
-): Float32Array {
+): Float32Array<ArrayBuffer> {
   const height = rays.length / 2 / width;
   const samples: number[] = [];
   const point = (i: number): Vector | undefined => {
@@ -92,6 +94,22 @@ export function surface(
     }
   }
   return Float32Array.from(samples);
+}
+
+/** Patches of a whole frame. */
+const PATCHES = 1600;
+
+/** The surface patches of a frame in pixel form. */
+export function patches(f: Frame, rays: Float32Array, pose: Transform): Float32Array<ArrayBuffer> {
+  const { width, height } = f.header;
+  const stride = Math.max(1, Math.round(Math.sqrt((width * height) / PATCHES)));
+  const depths = new Uint16Array(width * height);
+  const size = wordsPerPoint[f.form];
+  for (let k = 0; k < f.words.length; k += size) {
+    const a = f.words[k]!;
+    depths[((a >> 12) & 0xfff) * width + (a & 0xfff)] = f.words[k + 1]! & 0xffff;
+  }
+  return surface(rays, width, (i) => depths[i]!, pose, stride);
 }
 
 /** An eye: x right, y down, z forward. */
@@ -234,4 +252,26 @@ export function choose(
     loss += problem.seen[i]! * (q < 0 ? MISSING : problem.distortion[i * problem.qualities + q]!);
   }
   return rate <= budget && plan.loss > loss * (1 - KEEP) ? [...current] : plan.quality;
+}
+
+/**
+ * The index of each camera's quality for the least error in the picture, at the total bit rate of `level` for all
+ * cameras. Qualities whose error is unknown are assumed to err in proportion to the saved bit rate.
+ */
+export function chooseAtLevel(
+  worths: readonly number[],
+  lists: readonly (readonly Pick<CameraTrack, "bitrate" | "error">[])[],
+  level: number,
+  current: readonly number[] | undefined,
+): number[] {
+  const count = Math.max(...lists.map((list) => list.length));
+  const options = lists.map((list) =>
+    Array.from({ length: count }, (_, q) => {
+      const t = list[q];
+      return t ? { rate: t.bitrate, error: t.error ?? list[0]!.bitrate / Math.max(t.bitrate, 1) - 1 } : { rate: 0, error: 0 };
+    }),
+  );
+  const budget = lists.reduce((sum, list) => sum + list[Math.min(level, list.length - 1)]!.bitrate, 0);
+  const choice = choose(worths, options, budget, current);
+  return choice.map((q, i) => (q < 0 ? lists[i]!.length - 1 : q));
 }

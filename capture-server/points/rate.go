@@ -1,0 +1,83 @@
+package points
+
+import (
+	"sync"
+	"time"
+
+	"holocast/capture-server/publish"
+	"holocast/internal/ratecontrol"
+)
+
+// Offsets from the shared quantizer. Errors of depth and color are balanced at equal quantizers.
+const depthOffset, colorOffset = 0, 0
+
+// rateInterval is the time between adaptations to the path.
+const rateInterval = 100 * time.Millisecond
+
+// rate keeps the watched video tracks of a session within one bit rate, and that within the path to
+// the relay.
+type rate struct {
+	session *publish.Publisher
+	began   time.Time
+
+	mu      sync.Mutex
+	control *ratecontrol.Controller
+	target  *ratecontrol.Target
+	updated time.Duration
+}
+
+// rateStreams are the pictures of a track. The zero value is not watched.
+type rateStreams struct{ depth, color *ratecontrol.Stream }
+
+// newRate returns a rate of limit bit/s, or nil if limit is 0.
+func newRate(session *publish.Publisher, limit, fps float64) *rate {
+	if limit == 0 {
+		return nil
+	}
+	return &rate{
+		session: session, began: time.Now(), target: ratecontrol.NewTarget(limit),
+		control: ratecontrol.New(limit, fps, 1/keyInterval.Seconds()),
+	}
+}
+
+// next returns the quantizers of a track's next frame. The track joins s with its first frame.
+func (r *rate) next(s *rateStreams, now time.Time) (depth, color int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.depth == nil {
+		s.depth, s.color = r.control.Add(depthOffset), r.control.Add(colorOffset)
+	}
+	at := now.Sub(r.began)
+	if at-r.updated >= rateInterval {
+		r.updated = at
+		r.control.SetTarget(r.target.Update(at, r.session.Path()))
+	}
+	return s.depth.QP(at), s.color.QP(at)
+}
+
+// sent counts a track's frame. The map counts with the depth picture.
+func (r *rate) sent(s *rateStreams, now time.Time, key bool, qp [2]int, sizes [3]int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at := now.Sub(r.began)
+	s.depth.Sent(at, key, qp[0], 8*sizes[1], 8*sizes[0])
+	s.color.Sent(at, key, qp[1], 8*sizes[2], 0)
+}
+
+// leave removes an unwatched track. Its share goes to the others.
+func (r *rate) leave(s *rateStreams) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.depth != nil {
+		r.control.Remove(s.depth)
+		r.control.Remove(s.color)
+		*s = rateStreams{}
+	}
+}
+
+// now returns the target in bit/s.
+func (r *rate) now() float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.control.Target()
+}

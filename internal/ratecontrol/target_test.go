@@ -1,0 +1,57 @@
+package ratecontrol
+
+import (
+	"testing"
+	"time"
+)
+
+// TestTarget sends at the target over a link whose capacity falls from 20 to 6 Mbit/s and rises
+// again.
+func TestTarget(t *testing.T) {
+	const step, base = 10 * time.Millisecond, 40 * time.Millisecond
+	target := NewTarget(16e6)
+	queue, rtt := 0.0, base // bits
+	rates := map[time.Duration]float64{}
+	longest := time.Duration(0)
+	for now := time.Duration(0); now < 15*time.Second; now += step {
+		capacity := 20e6
+		if now >= 5*time.Second && now < 10*time.Second {
+			capacity = 6e6
+		}
+		p := Path{RTT: rtt, MinRTT: base, Bandwidth: capacity}
+		rate := target.Update(now, p)
+		if queue == 0 {
+			p.Bandwidth = rate
+		}
+		queue = max(0, queue+(rate-capacity)*step.Seconds())
+		delay := time.Duration(queue / capacity * float64(time.Second))
+		longest = max(longest, delay)
+		rtt += (base + delay - rtt) / 4
+		rates[now] = rate
+	}
+	for at, want := range map[time.Duration][2]float64{
+		4 * time.Second:          {16e6, 16e6},
+		5500 * time.Millisecond:  {3e6, 7e6},
+		12 * time.Second:         {16e6, 16e6},
+		14990 * time.Millisecond: {16e6, 16e6},
+	} {
+		if r := rates[at]; r < want[0] || r > want[1] {
+			t.Errorf("%.1f Mbit/s after %v, want %.1f to %.1f", r/1e6, at, want[0]/1e6, want[1]/1e6)
+		}
+	}
+	if longest > 300*time.Millisecond {
+		t.Errorf("queueing delay of %v", longest)
+	}
+}
+
+func TestTargetBounds(t *testing.T) {
+	target := NewTarget(8e6)
+	full := Path{RTT: time.Second, MinRTT: time.Millisecond, Bandwidth: 10}
+	if r := target.Update(time.Second, full); r != least {
+		t.Errorf("%v bit/s on a path of 10", r)
+	}
+	full.Bandwidth = 0
+	if r := target.Update(time.Hour, full); r != 8e6 {
+		t.Errorf("%v bit/s without an estimate, want the limit", r)
+	}
+}
