@@ -272,9 +272,14 @@ fn points_track(f: &Fields<'_, '_>, inits: &HashMap<&str, &str>) -> Parsed<Track
         Some("A") => Layout::A,
         Some("B") => Layout::B,
         Some("C") => Layout::C,
-        _ => return wrong(&p.at("layout"), "none of A, B, C"),
+        Some("W") => Layout::W,
+        _ => return wrong(&p.at("layout"), "none of A, B, C, W"),
     };
     let descriptions = p.integer("descriptions", None, 1, 4)? as u8;
+    let grid = matches!(layout, Layout::A | Layout::W);
+    if layout == Layout::W && descriptions != 1 {
+        return wrong(&p.at("descriptions"), "not 1, as layout W has");
+    }
     if descriptions != 1 && descriptions != 4 {
         return wrong(&p.at("descriptions"), "neither 1 nor 4");
     }
@@ -306,7 +311,7 @@ fn points_track(f: &Fields<'_, '_>, inits: &HashMap<&str, &str>) -> Parsed<Track
         return wrong(&f.at("name"), "missing or too long");
     }
     let reference = f.text("initRef")?.unwrap_or_default();
-    if reference.is_empty() && layout != Layout::A {
+    if reference.is_empty() && !grid {
         return Ok(t);
     }
     let path = f.at("initRef");
@@ -316,14 +321,14 @@ fn points_track(f: &Fields<'_, '_>, inits: &HashMap<&str, &str>) -> Parsed<Track
         return wrong(&path, "not base64-encoded JSON");
     };
     let init = Fields { o: object(&init, &path)?, path: &path };
-    let Some(grid) = init.get("grid") else { return wrong(&init.at("grid"), "missing") };
-    t.lens = lens(grid, &init.at("grid"))?;
+    let Some(intrinsics) = init.get("grid") else { return wrong(&init.at("grid"), "missing") };
+    t.lens = lens(intrinsics, &init.at("grid"))?;
     let Some(pose) = init.get("pose") else { return wrong(&init.at("pose"), "missing") };
     t.pose = transform(pose, &init.at("pose"))?;
     for (d, field) in t.depth.iter_mut().zip(["depthMin", "depthMax"]) {
         *d = init.integer(field, Some(0), 0, 65535)? as u16;
     }
-    if layout == Layout::A {
+    if grid {
         (t.width, t.height) = (t.lens.width as u16, t.lens.height as u16);
         if f.integer("width", None, 1, 65535)? != u64::from(t.width)
             || f.integer("height", None, 1, 65535)? != u64::from(t.height)
@@ -607,7 +612,9 @@ mod tests {
         for (want, f) in [
             ("catalog: $.version: not supported", &(|d: &mut Value| d["version"] = json!("9")) as &dyn Fn(&mut Value)),
             ("catalog: $.tracks: not an array", &|d| d["tracks"] = json!(3)),
-            ("catalog: $.tracks[0].hcpf.layout: none of A, B, C", &|d| d["tracks"][0]["hcpf"]["layout"] = json!("D")),
+            ("catalog: $.tracks[0].hcpf.layout: none of A, B, C, W", &|d| {
+                d["tracks"][0]["hcpf"]["layout"] = json!("D")
+            }),
             ("catalog: $.tracks[0].hcpf.descriptions: neither 1 nor 4", &|d| {
                 d["tracks"][0]["hcpf"]["descriptions"] = json!(2)
             }),
