@@ -295,6 +295,9 @@ fn points_track(f: &Fields<'_, '_>, inits: &HashMap<&str, &str>) -> Parsed<Track
         max_points: p.integer("maxPoints", None, 1, MAX_POINTS)? as u32,
         datagrams: match p.text("delivery")? {
             None | Some("" | "stream") => false,
+            Some("datagram") if layout == Layout::W => {
+                return wrong(&p.at("delivery"), "datagram, but layout W is delivered on streams")
+            }
             Some("datagram") => true,
             Some(_) => return wrong(&p.at("delivery"), "neither stream nor datagram"),
         },
@@ -600,6 +603,11 @@ mod tests {
             (c.tracks[0].lens.f, c.tracks[0].pose.t, c.tracks[0].depth),
             ([60.0; 2], [1.0, 2.0, 3.0], [500, 5000])
         );
+        let mut video = track(0, "high", 5);
+        video["hcpf"]["layout"] = json!("W");
+        let c = parse(&doc(vec![video, track(0, "full", 9)])).unwrap().unwrap();
+        let high = c.select(0, Some("high")).unwrap();
+        assert_eq!((high.layout, high.width, high.height), (Layout::W, 64, 48));
     }
 
     #[test]
@@ -620,6 +628,13 @@ mod tests {
             }),
             ("catalog: $.tracks[0].hcpf.delivery: neither stream nor datagram", &|d| {
                 d["tracks"][0]["hcpf"]["delivery"] = json!("post");
+            }),
+            ("catalog: $.tracks[0].hcpf.delivery: datagram, but layout W is delivered on streams", &|d| {
+                (d["tracks"][0]["hcpf"]["layout"], d["tracks"][0]["hcpf"]["delivery"]) =
+                    (json!("W"), json!("datagram"));
+            }),
+            ("catalog: $.tracks[0].hcpf.descriptions: not 1, as layout W has", &|d| {
+                (d["tracks"][0]["hcpf"]["layout"], d["tracks"][0]["hcpf"]["descriptions"]) = (json!("W"), json!(4));
             }),
             ("catalog: $.tracks[0].hcpf.maxPoints: not a whole number in 1…12582912", &|d| {
                 d["tracks"][0]["hcpf"]["maxPoints"] = json!(0)
