@@ -46,11 +46,11 @@ func formatError(field string, offset int, format string, args ...any) error {
 	return &pointcloud.FormatError{Field: field, Offset: offset, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Index returns an object's index in its group, 0 for a key frame. Errors have type
-// *pointcloud.FormatError.
-func Index(b []byte) (int, error) {
+// ParseHeader parses an object's header and its index in the group, 0 for a key frame. Errors have
+// type *pointcloud.FormatError.
+func ParseHeader(b []byte) (h pointcloud.Header, index int, err error) {
 	o, err := parse(b)
-	return o.index, err
+	return o.header, o.index, err
 }
 
 // parse checks an object's header, parameters and lengths.

@@ -105,7 +105,7 @@ func decodeVector(t testing.TB, d *Decoder, name string, object []byte) frameVec
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	index, err := Index(object)
+	_, index, err := ParseHeader(object)
 	if err != nil {
 		t.Fatal(err)
 	}

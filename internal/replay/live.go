@@ -13,7 +13,7 @@ import (
 )
 
 // stamps assigns frames new numbers and capture times, as if captured when sent. The descriptions
-// of a frame (a group) share them.
+// of a frame (a group) share them; in layout W each object is a frame.
 type stamps struct {
 	next   uint32
 	groups map[uint64]stamp // the newest few
@@ -29,7 +29,13 @@ const openGroups = 16
 
 // renew stamps a frame's object in place and leaves other objects unchanged.
 func (s *stamps) renew(group uint64, payload []byte, now func() time.Time) {
-	if _, err := pointcloud.ParseHeader(payload); err != nil {
+	h, err := pointcloud.ParseHeader(payload)
+	if err != nil {
+		return
+	}
+	if h.Layout == pointcloud.LayoutVideo {
+		_ = pointcloud.Restamp(payload, s.next, uint64(now().UnixMicro())) // its header was just parsed
+		s.next++
 		return
 	}
 	x, ok := s.groups[group]

@@ -21,6 +21,7 @@ import (
 	"holocast/internal/moqt/wire"
 	"holocast/internal/plyfile"
 	"holocast/internal/pointcloud"
+	"holocast/internal/pointvideo"
 	"holocast/internal/recording"
 )
 
@@ -52,6 +53,7 @@ type stream struct {
 	rays    camera.RayTable
 	layout  pointcloud.Layout
 	decoder *pointcloud.Decoder
+	video   *video           // of layout W, or nil
 	frame   pointcloud.Frame // decoded last
 
 	current *frame
@@ -66,6 +68,11 @@ type frame struct {
 	header  pointcloud.Header
 	objects [][]byte
 	used    bool // in a merged frame
+
+	// In layout W, the frame is decoded when it is read.
+	decoded bool
+	grid    pointcloud.Grid
+	err     error
 }
 
 // reader reads a recording frame by frame.
@@ -94,6 +101,9 @@ func open(path string, cfg Config) (*reader, error) {
 func (x *reader) close() error {
 	for _, s := range x.chosen {
 		s.decoder.Close()
+		if s.video != nil {
+			s.video.decoder.Close()
+		}
 	}
 	return x.r.Close()
 }
@@ -149,6 +159,14 @@ func (x *reader) findCameras(path string) error {
 		}
 		s.decoder.MaxPoints = s.track.Points.MaxPoints
 		x.chosen = append(x.chosen, s)
+		if s.layout == pointcloud.LayoutVideo {
+			d, err := pointvideo.NewDecoder()
+			if err != nil {
+				return fmt.Errorf("camera %d in layout %s: %w", n, s.layout, err)
+			}
+			d.MaxPoints = s.track.Points.MaxPoints
+			s.video = &video{decoder: d}
+		}
 		x.streams[connect.TrackName(x.root.Namespace, s.track).String()] = s
 	}
 	if len(x.chosen) == 0 {
@@ -234,6 +252,15 @@ func (x *reader) frames(ctx context.Context, use func(*stream, *frame) error) er
 			x.log.Warn("skipped a frame", "camera", s.number, "group", o.Group, "err", err)
 			continue
 		}
+		if s.video != nil {
+			f, late := s.video.take(s, o.Group, h, o.Payload)
+			if late {
+				x.result.Late++
+			} else if err := hand(s, f); err != nil {
+				return err
+			}
+			continue
+		}
 		if s.current != nil && o.Group > s.current.group {
 			if err := hand(s, s.current); err != nil {
 				return err
@@ -268,7 +295,7 @@ func (x *reader) frames(ctx context.Context, use func(*stream, *frame) error) er
 
 // cloud decodes a frame to points in session coordinates.
 func (s *stream) cloud(f *frame) (pointcloud.Points, error) {
-	if _, err := s.decoder.Decode(&s.frame, f.objects...); err != nil {
+	if _, err := s.decode(f); err != nil {
 		return pointcloud.Points{}, err
 	}
 	if s.frame.Layout.OnGrid() {

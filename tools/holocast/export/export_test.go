@@ -659,7 +659,7 @@ func TestRefused(t *testing.T) {
 	dir := t.TempDir()
 	points := record(t, 1, 1, "B", -1)
 	if _, err := K4A(t.Context(), points, dir, camera.MJPG, quiet); err == nil ||
-		!strings.Contains(err.Error(), "only layout A") {
+		!strings.Contains(err.Error(), "only layouts A and W") {
 		t.Errorf("layout B: %v", err)
 	}
 	if r, err := PLY(t.Context(), points, dir, true, quiet); err != nil || r.Frames != frames {

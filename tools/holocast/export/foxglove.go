@@ -89,7 +89,7 @@ func (x *reader) foxglove(ctx context.Context, f *os.File) error {
 		})
 	}
 	err = x.frames(ctx, func(s *stream, f *frame) error {
-		h, err := s.decoder.Decode(&s.frame, f.objects...)
+		h, err := s.decode(f)
 		if err != nil {
 			x.damaged(s, f, err)
 			return nil

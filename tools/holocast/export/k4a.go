@@ -43,6 +43,9 @@ func K4A(ctx context.Context, path, dir string, format camera.ColorFormat, cfg C
 			return Result{}, err
 		}
 		cameras[s] = k
+		if s.video != nil {
+			x.log.Warn("the recording holds lossy points, not the camera's original data", "camera", s.number, "file", k.path)
+		}
 		x.result.Files = append(x.result.Files, k.path)
 	}
 	err = x.frames(ctx, func(s *stream, f *frame) error {
@@ -57,9 +60,9 @@ func K4A(ctx context.Context, path, dir string, format camera.ColorFormat, cfg C
 	return x.result, err
 }
 
-// decodeGrid decodes a frame of a layout A track into s.frame.
+// decodeGrid decodes a frame of a track on a grid into s.frame.
 func (s *stream) decodeGrid(f *frame) (pointcloud.Header, error) {
-	h, err := s.decoder.Decode(&s.frame, f.objects...)
+	h, err := s.decode(f)
 	grid := &s.frame.Grid
 	switch {
 	case err != nil:
@@ -106,7 +109,7 @@ func place(width, height int) (camera.DepthMode, camera.ColorMode, error) {
 func newKinect(s *stream, dir string, format camera.ColorFormat) (*kinect, error) {
 	if !s.layout.OnGrid() {
 		return nil, fmt.Errorf(
-			"camera %d has layout %s: only layout A holds sensor images; export --ply accepts all layouts", s.number,
+			"camera %d has layout %s: only layouts A and W hold sensor images; export --ply accepts all layouts", s.number,
 			s.layout,
 		)
 	}

@@ -39,7 +39,7 @@ func RGBD(ctx context.Context, path, dir string, cfg Config) (Result, error) {
 	for _, s := range x.chosen {
 		if !s.layout.OnGrid() {
 			return Result{}, fmt.Errorf(
-				"camera %d has layout %s: only layout A holds sensor images; export --ply accepts all layouts", s.number,
+				"camera %d has layout %s: only layouts A and W hold sensor images; export --ply accepts all layouts", s.number,
 				s.layout,
 			)
 		}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"holocast/internal/moqt/wire"
 	"holocast/internal/parts"
 	"holocast/internal/pointcloud"
+	"holocast/internal/pointvideo"
 )
 
 // backlog limits the frames per camera that wait for the decoder. When it is full, the oldest frame
@@ -51,6 +54,9 @@ type feed struct {
 	receiver   *parts.Receiver // of the newest subscription
 	parts      parts.Stats     // of earlier subscriptions
 	epoch      int             // number of seeks so far
+	order      videoOrder
+	video      *pointvideo.Decoder // nil unless the track has had layout W
+	renew      chan struct{}       // receives a value when a new group of layout W is needed
 
 	picture    sync.Mutex
 	frame      pointcloud.Frame // the newest frame
@@ -83,7 +89,14 @@ type frame struct {
 	own       bool // from a recording that this player plays at its own pace; arrived is then the due time
 	epoch     int  // the feed's epoch when it was queued
 	late      bool // a newer frame started before any of its objects arrived
+	// Of a recorded frame of layout W: time since its group's first frame, and whether it is that.
+	after  time.Duration
+	key    bool
+	hidden bool // of layout W: decoded for the frames after it, but not displayed
 }
+
+// due returns the media time of a recorded frame; group IDs are media times in milliseconds.
+func (fr *frame) due() time.Duration { return time.Duration(fr.group)*time.Millisecond + fr.after }
 
 func newFeed(p *Player, camera int) (*feed, error) {
 	dec, err := pointcloud.NewDecoder()
@@ -93,10 +106,12 @@ func newFeed(p *Player, camera int) (*feed, error) {
 	f := &feed{
 		p:      p,
 		camera: camera,
-		queue:  make(chan *frame, backlog),
+		queue:  make(chan *frame, videoBacklog),
 		free:   make(chan []byte, 4*backlog),
 		done:   make(chan struct{}),
 		past:   map[uint64][256]bool{},
+		order:  newVideoOrder(),
+		renew:  make(chan struct{}, 1),
 	}
 	f.idle = sync.NewCond(&f.mu)
 	go f.decode(dec)
@@ -168,8 +183,13 @@ func (f *feed) receive(ctx context.Context, sub *moqt.Subscription, received fun
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	limit := f.maxObject()
+	video, largest := f.isVideo(), -1
+	if video {
+		wg.Go(func() { f.requestGroups(ctx, sub) })
+	}
 	datagrams := f.receiveParts(ctx, &wg, sub, limit, replay != 0, received)
 	if sub.Largest != nil {
+		largest = int(min(sub.Largest.Object, math.MaxInt32))
 		wg.Go(func() {
 			err := fetch(ctx, sub, limit, func(o wire.FetchObject, payload []byte) error {
 				if o.Datagram {
@@ -178,11 +198,20 @@ func (f *feed) receive(ctx context.Context, sub *moqt.Subscription, received fun
 				}
 				now := time.Now()
 				f.p.meter.Received(len(payload), now)
+				if video {
+					f.addVideo(o.Group, payload, now, now, replay != 0, largest)
+					return nil
+				}
 				f.add(o.Group, payload, now, now, replay != 0, true)
 				return nil
 			})
 			if err != nil && ctx.Err() == nil {
 				f.p.log.Debug("could not fetch the newest group", "track", sub.Track().String(), "err", err)
+				if video {
+					f.mu.Lock()
+					f.loseGroup(sub.Largest.Group)
+					f.mu.Unlock()
+				}
 			}
 		})
 	}
@@ -273,7 +302,11 @@ func (f *feed) read(r *moqt.SubgroupReader, limit int, replayed bool, received f
 		if err == nil {
 			now := time.Now()
 			f.p.meter.Received(len(payload), now)
-			f.add(r.Group, payload, began, now, replayed, false)
+			if f.isVideo() {
+				f.addVideo(r.Group, payload, began, now, replayed, -1)
+			} else {
+				f.add(r.Group, payload, began, now, replayed, false)
+			}
 			received()
 			continue
 		}
@@ -354,6 +387,9 @@ func (f *feed) subgroupReset(group uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.counters.reset++
+	if f.video != nil {
+		f.loseGroup(group)
+	}
 	if f.current != nil && f.current.group == group {
 		f.current.lost++
 		f.complete()
@@ -383,14 +419,28 @@ func (f *feed) damaged() {
 	f.counters.damaged++
 }
 
-// enqueueRecorded queues a recorded frame that is due now. skipped counts the due frames before it,
-// which are dropped.
-func (f *feed) enqueueRecorded(fr *frame, skipped int) {
+// enqueueRecorded queues the last of the recorded frames, which is due now. skipped counts the due
+// frames before it, which are dropped. In layout W they are decoded from the last key frame on.
+func (f *feed) enqueueRecorded(due []*frame, skipped int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.counters.skipped += uint64(skipped)
-	fr.arrived = time.Now()
-	f.enqueue(fr)
+	last := due[len(due)-1]
+	last.arrived = time.Now()
+	if last.header.Layout != pointcloud.LayoutVideo {
+		f.enqueue(last)
+		return
+	}
+	for i, fr := range slices.Backward(due) {
+		if fr.key || i == 0 {
+			due = due[i:]
+			break
+		}
+	}
+	for _, fr := range due {
+		fr.hidden = fr != last
+		f.enqueueVideo(fr)
+	}
 }
 
 // flush discards received frames at a seek.
@@ -414,6 +464,7 @@ func (f *feed) flush() {
 func (f *feed) forget() {
 	f.current, f.started, f.passed = nil, false, nil
 	clear(f.past)
+	f.order = newVideoOrder()
 }
 
 // enqueue passes a frame to the decoder. If the queue is full, it drops the oldest frame. The
@@ -428,20 +479,16 @@ func (f *feed) enqueue(fr *frame) {
 		f.passed = append(f.passed, fr.group)
 	}
 	f.past[fr.group] = fr.has
-	for {
-		select {
-		case f.queue <- fr:
-			f.queued++
-			return
-		default:
-		}
+	for len(f.queue) >= backlog {
 		select {
 		case <-f.queue:
 			f.queued--
 			f.counters.skipped++
-		default:
+		default: // the decoder took it
 		}
 	}
+	f.queue <- fr // has room, as f.mu is held
+	f.queued++
 }
 
 // drain queues the current frame and waits until the decoder has processed all frames.
@@ -468,15 +515,23 @@ func size(objects [][]byte) (n int) {
 func (f *feed) decode(dec *pointcloud.Decoder) {
 	defer close(f.done)
 	defer dec.Close()
+	defer func() {
+		if f.video != nil {
+			f.video.Close()
+		}
+	}()
 	var frame pointcloud.Frame
 	for fr := range f.queue {
 		f.mu.Lock()
 		dec.MaxPoints = f.track.Points.MaxPoints
-		name := f.subscribed
+		name, video := f.subscribed, f.video
+		if video != nil {
+			video.MaxPoints = dec.MaxPoints
+		}
 		f.mu.Unlock()
 		decodeStart := time.Now()
-		h, err := dec.Decode(&frame, fr.objects...)
-		if err == nil {
+		h, err := decodeFrame(&frame, fr, dec, video)
+		if err == nil && !fr.hidden {
 			f.picture.Lock()
 			if !f.has || fr.epoch > f.shownEpoch || int32(h.Sequence-f.header.Sequence) > 0 ||
 				h.CaptureTime > f.header.CaptureTime {
@@ -489,7 +544,7 @@ func (f *feed) decode(dec *pointcloud.Decoder) {
 				replayed: fr.replayed, own: fr.own, late: fr.late,
 				track: name, group: fr.group, began: fr.began, completed: fr.completed, decodeStart: decodeStart,
 			})
-		} else {
+		} else if err != nil {
 			f.p.log.Debug("could not decode a frame", "camera", f.camera, "group", fr.group, "err", err)
 		}
 		for _, o := range fr.objects {
@@ -502,6 +557,10 @@ func (f *feed) decode(dec *pointcloud.Decoder) {
 		switch {
 		case err != nil:
 			f.counters.damaged++
+			if fr.header.Layout == pointcloud.LayoutVideo {
+				f.loseGroup(fr.group)
+			}
+		case fr.hidden:
 		default:
 			f.counters.shown += uint64(len(fr.objects))
 			f.counters.total += uint64(h.Descriptions)

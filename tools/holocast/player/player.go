@@ -324,6 +324,11 @@ func (p *Player) configure(c *catalog.Catalog) (feeds []*feed, err error) {
 			return nil, err
 		}
 		f.configure(t, init)
+		if t.Points.Layout == catalog.LayoutVideo {
+			if err := f.openVideo(); err != nil {
+				return nil, err
+			}
+		}
 		feeds = append(feeds, f)
 	}
 	return feeds, nil

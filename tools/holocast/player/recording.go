@@ -35,8 +35,9 @@ const (
 	firstWindow  = 250 * time.Millisecond // first FETCH after a seek
 	window       = time.Second            // later FETCHes
 	keptAhead    = 1500 * time.Millisecond
-	framesBefore = 100 * time.Millisecond // a seek shows the last frame before its position, up to this much earlier
-	fetchAgain   = 500 * time.Millisecond // delay after a failed FETCH
+	framesBefore = 100 * time.Millisecond  // a seek shows the last frame before its position, up to this much earlier
+	videoBefore  = 1250 * time.Millisecond // in layout W, whose groups of a second decode from their first frame
+	fetchAgain   = 500 * time.Millisecond  // delay after a failed FETCH
 	fetchTimeout = 20 * time.Second
 )
 

@@ -8,6 +8,7 @@ import (
 	"holocast/internal/moqt/wire"
 	"holocast/internal/parts"
 	"holocast/internal/pointcloud"
+	"holocast/internal/pointvideo"
 	"holocast/tools/holocast/player/sphere"
 )
 
@@ -23,7 +24,7 @@ type trackBuffer struct {
 	all    sync.WaitGroup
 
 	mu       sync.Mutex
-	frames   []*frame // in order of media time, which is the group ID
+	frames   []*frame // in order of media time
 	buffered time.Duration
 	primed   bool
 	window   time.Duration
@@ -46,7 +47,11 @@ func (r *trackBuffer) Seek(position time.Duration) {
 		r.cancel()
 	}
 	r.cancel, r.frames, r.primed = nil, nil, false
-	r.buffered, r.window, r.notUntil = max(0, position-framesBefore).Truncate(time.Millisecond), firstWindow, time.Time{}
+	before, first := framesBefore, firstWindow
+	if r.f.isVideo() {
+		before, first = videoBefore, videoBefore+firstWindow
+	}
+	r.buffered, r.window, r.notUntil = max(0, position-before).Truncate(time.Millisecond), first, time.Time{}
 }
 
 // Close implements playable.
@@ -97,6 +102,11 @@ func (r *trackBuffer) refill() {
 		switch {
 		case over:
 			r.buffered = r.length + time.Millisecond
+		case err != nil && r.f.isVideo(): // keep the groups before the last, which continues
+			if x.some {
+				r.buffered = time.Duration(x.group) * time.Millisecond
+			}
+			r.notUntil = time.Now().Add(fetchAgain)
 		case err != nil: // keep the received groups and retry the rest
 			x.finish()
 			if x.some {
@@ -156,6 +166,10 @@ func (x *assembly) finish() {
 		x.parts.Close()
 		x.parts = nil
 	}
+	if x.buffer.f.isVideo() {
+		x.finishVideo()
+		return
+	}
 	fr := &frame{group: x.group, replayed: true, own: true}
 	for _, payload := range x.descriptions {
 		h, err := pointcloud.ParseHeader(payload)
@@ -171,10 +185,33 @@ func (x *assembly) finish() {
 	}
 }
 
+// finishVideo appends the frames of the current group of layout W. The group's time is its first
+// frame's. The caller holds the buffer's mu.
+func (x *assembly) finishVideo() {
+	var began uint64 // capture time
+	for i, payload := range x.descriptions {
+		fr := &frame{group: x.group, replayed: true, own: true}
+		h, index, err := pointvideo.ParseHeader(payload)
+		if err != nil || int(h.Camera) != x.buffer.f.camera || index != i {
+			x.buffer.f.damaged()
+			break
+		}
+		if i == 0 {
+			began = h.CaptureTime
+		}
+		after := min(h.CaptureTime-min(began, h.CaptureTime), uint64(time.Minute.Microseconds()))
+		fr.after = time.Duration(after) * time.Microsecond
+		fr.key = i == 0
+		fr.take(h, payload)
+		x.buffer.frames = append(x.buffer.frames, fr)
+	}
+	x.descriptions = nil
+}
+
 // show queues the newest due frame, or after a seek the nearest frame. The caller holds r.mu.
 func (r *trackBuffer) show(position time.Duration) {
 	due := 0
-	for due < len(r.frames) && time.Duration(r.frames[due].group)*time.Millisecond <= position {
+	for due < len(r.frames) && r.frames[due].due() <= position {
 		due++
 	}
 	if !r.primed {
@@ -191,6 +228,6 @@ func (r *trackBuffer) show(position time.Duration) {
 		skipped = 0 // they precede the seek's position
 	}
 	r.primed = true
-	r.f.enqueueRecorded(r.frames[due-1], skipped)
+	r.f.enqueueRecorded(r.frames[:due], skipped)
 	r.frames = r.frames[due:]
 }
