@@ -14,7 +14,7 @@ use moqt::{
     SubscribeOptions, TrackName,
 };
 
-use crate::catalog::{parse_poses, Catalog, CatalogReader, Timeline, MAX_SIZE, POSE_TRACK};
+use crate::catalog::{parse_poses, Catalog, CatalogReader, Timeline, Track, MAX_SIZE, POSE_TRACK};
 use crate::clock::{self, Rtt};
 use crate::feed::{Feed, FeedOutput, Job, Source};
 use crate::parts;
@@ -38,6 +38,8 @@ const SILENT_FRAMES: f64 = 5.0;
 const MAX_TICK_INTERVAL: Nanos = 250 * MS;
 /// Tick interval during playback of a recording.
 const TICK: Nanos = 8 * MS;
+/// Longest group of layout W that playback expects, ms.
+const VIDEO_GOP: f64 = 1500.0;
 const RETRY: Nanos = 1000 * MS;
 const FETCH_TIMEOUT: Nanos = 20_000 * MS;
 /// Subscriber priorities (§7): clock before catalog before frames.
@@ -1037,8 +1039,11 @@ impl Player {
     /// The recorded parts that the viewer receives.
     fn parts(&self) -> BTreeMap<Part, (Timeline, Option<f64>)> {
         let recorded = |name: &str| self.recording.iter().flat_map(|r| &r.tracks).find(|t| t.name == name)?.timeline;
-        let cameras =
-            self.feeds.iter().filter_map(|(n, f)| Some((Part::Camera(*n), (recorded(&f.source.track.name)?, None))));
+        let gop = |t: &Track| (t.layout == Layout::W).then_some(VIDEO_GOP);
+        let cameras = self.feeds.iter().filter_map(|(n, f)| {
+            let t = &f.source.track;
+            Some((Part::Camera(*n), (recorded(&t.name)?, gop(t))))
+        });
         let sphere = self.recording.as_ref().and_then(|r| r.sphere.as_ref()).filter(|_| self.sphere_feed.is_some());
         // An overloaded publisher's GoPs last longer than announced, so the GoP at a position may
         // begin earlier.
