@@ -115,7 +115,7 @@ mod tests {
     fn key_frame_ends_the_group_before() {
         let mut o = Order::default();
         add(&mut o, 4, 0);
-        add(&mut o, 4, 2); // waits in vain
+        add(&mut o, 4, 2); // its predecessor never arrives
         assert_eq!(add(&mut o, 5, 1), (vec![], 0));
         assert_eq!(add(&mut o, 5, 0), (vec![50, 51], 1));
         assert_eq!(add(&mut o, 4, 1), (vec![], 1));

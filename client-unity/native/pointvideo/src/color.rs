@@ -1,6 +1,6 @@
 //! Full-range BT.709.
 
-/// What a chroma sample adds to the luma of R, G and B.
+/// Offsets of R, G and B from the luma.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Chroma {
     r: i16,

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 const SIDE: usize = 64;
 
-/// Eight frames, of which 0 and 5 are key frames.
+/// Eight frames; 0 and 5 are key frames.
 fn pictures() -> Vec<Vec<u8>> {
     let bytes = include_bytes!("../../video/tests/data/ramp-high.h264");
     let mut starts: Vec<_> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(&[0, 0, 0, 1, 9])).collect();
