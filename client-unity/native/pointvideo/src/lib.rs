@@ -119,9 +119,14 @@ impl Decoder {
         if self.map.decode(planes, width, height, key) != Some(points) {
             return Err(FrameError::new("planes", format!("the map does not hold {points} points")));
         }
-        for (name, stream, bytes) in [("depth", &mut self.depth, o.depth), ("color", &mut self.color, o.color)] {
-            let named = |e| FrameError::new("picture", format!("{name}: {e}"));
-            stream.decode(bytes, h, key).map_err(named)?;
+        // The pictures take most of the time.
+        let (depth, color) = std::thread::scope(|scope| {
+            let color = scope.spawn(|| self.color.decode(o.color, h, key));
+            let depth = self.depth.decode(o.depth, h, key);
+            (depth, color.join().unwrap_or_else(|_| Err(VideoError("the decoder panicked".into()))))
+        });
+        for (name, decoded) in [("depth", depth), ("color", color)] {
+            decoded.map_err(|e| FrameError::new("picture", format!("{name}: {e}")))?;
         }
         self.points(o.quantizer, width, height, points, words);
         let next = o.index.wrapping_add(1);
