@@ -3,8 +3,8 @@
 // points/<camera>/<quality>. The track pose carries the camera poses.
 //
 // One frame is one group. Description i is object i of subgroup i, with falling priority, so that a
-// congested hop drops density instead of frames. In quality high a group is a second of frames. With datagram delivery each description is cut
-// into objects that fit a datagram (internal/parts).
+// congested hop drops density instead of frames. With datagram delivery each description is cut
+// into objects that fit a datagram (internal/parts). In quality high a group is a second of frames.
 package points
 
 import (

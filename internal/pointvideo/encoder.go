@@ -16,7 +16,7 @@ import (
 type Config struct {
 	Width, Height int // pixels
 	// Sigma0 and Sigma2 are the sensor's depth noise: its standard deviation at 0 m in µm, and the
-	// growth in µm per m². The defaults are those of an Azure Kinect.
+	// growth in µm per m². The defaults describe an Azure Kinect.
 	Sigma0, Sigma2 uint16
 	Step           uint8 // quantizer step in 1/16 standard deviation, 1 to 128
 	DepthQP        int   // quantizers of the pictures, 1 to 51
@@ -26,10 +26,10 @@ type Config struct {
 const (
 	defaultSigma0, defaultSigma2   = 1800, 150
 	defaultStep                    = 8
-	defaultDepthQP, defaultColorQP = 20, 22
-	gate                           = 40   // largest deviation from the mean in 1/16 standard deviation
+	defaultDepthQP, defaultColorQP = 22, 22
+	gate                           = 44   // largest deviation from the mean in 1/16 standard deviation
 	mostAverage, mostMoving        = 8, 2 // captures in a pixel's mean, and near motion
-	trend                          = 0.5  // mean deviation of a moving block, in standard deviations
+	trend                          = 1.6  // mean deviation of a moving block, in standard deviations
 	holdFrames                     = 15   // an invalid pixel keeps its depth
 	maxIndex                       = 1<<16 - 1
 )
@@ -44,7 +44,8 @@ type Encoder struct {
 	mean            []float32
 	count, held     []byte
 	valid, previous []byte // maps
-	moving          []byte
+	moving, near    []byte // blocks
+	means           []uint16
 	luma, y, cb, cr []byte
 	gray            []byte // chroma of the depth picture
 	raw, body       []byte
@@ -75,12 +76,14 @@ func NewEncoder(cfg Config) (*Encoder, error) {
 	e.mean = make([]float32, n)
 	e.count, e.held = make([]byte, n), make([]byte, n)
 	e.valid, e.previous = make([]byte, n), make([]byte, n)
-	e.moving = make([]byte, (w+7)/8*((h+7)/8))
+	blocks := (w + 7) / 8 * ((h + 7) / 8)
+	e.moving, e.near = make([]byte, blocks), make([]byte, blocks)
 	pixels := even(w) * even(h)
+	e.means = make([]uint16, pixels+pixels/2)
 	e.luma, e.y = make([]byte, pixels), make([]byte, pixels)
 	e.gray, e.cb, e.cr = neutral(pixels/4), neutral(pixels/4), neutral(pixels/4)
 	e.raw = make([]byte, 0, planesBound(n))
-	e.body = make([]byte, C.wv_compress_bound(C.size_t(cap(e.raw))))
+	e.body = make([]byte, C.wv_compress_bound(C.size_t(cap(e.raw)))+64)
 	if err := e.open(); err != nil {
 		e.Close()
 		return nil, err
@@ -102,7 +105,7 @@ func (e *Encoder) open() (err error) {
 	}
 	cfg := x264.Config{
 		Width: even(e.cfg.Width), Height: even(e.cfg.Height), FPSNum: 30, FPSDen: 1, QP: e.cfg.DepthQP,
-		Preset: "ultrafast", ByteStream: true, Color: x264.Color{FullRange: true},
+		Preset: "ultrafast", ByteStream: true, Refine: true, Color: x264.Color{FullRange: true},
 	}
 	if e.depth, err = x264.New(cfg); err != nil {
 		return err
@@ -167,7 +170,8 @@ func (e *Encoder) state() C.struct_wv_state {
 		width: C.int(e.cfg.Width), height: C.int(e.cfg.Height),
 		sigma0: C.float(e.cfg.Sigma0) / 1e3, sigma2: C.float(e.cfg.Sigma2) / 1e9,
 		level: floats(e.levels), mean: floats(e.mean), count: octets(e.count), held: octets(e.held),
-		_map: octets(e.valid), previous: octets(e.previous), moving: octets(e.moving),
+		_map: octets(e.valid), previous: octets(e.previous), moving: octets(e.moving), near: octets(e.near),
+		y: octets(e.y), cb: octets(e.cb), cr: octets(e.cr), means: words(e.means),
 		luma: octets(e.luma), stride: C.int(even(e.cfg.Width)),
 		gate: gate, most: mostAverage, most_moving: mostMoving, hold: holdFrames, trend: trend,
 	}
@@ -181,7 +185,8 @@ func (e *Encoder) encodeMap(o *object) error {
 	}
 	raw := planes(e.raw[:0], e.valid, previous, e.cfg.Width, e.cfg.Height)
 	o.header.RawLength = uint32(len(raw))
-	n := C.wv_compress(e.zstd, octets(raw), C.size_t(len(raw)), octets(e.body), C.size_t(len(e.body)))
+	length, runs := C.size_t(len(raw)), C.wv_runs(octets(raw), C.size_t(len(raw)), C.int(e.cfg.Width), C.int(e.cfg.Height))
+	n := C.wv_compress(e.zstd, octets(raw), length, runs, octets(e.body), C.size_t(len(e.body)))
 	if n == 0 {
 		return errors.New("point-cloud video: zstd failed")
 	}
@@ -191,9 +196,8 @@ func (e *Encoder) encodeMap(o *object) error {
 
 // encodePictures encodes the smoothed depth and g's color.
 func (e *Encoder) encodePictures(o *object, g *pointcloud.Grid) (err error) {
-	w, stride := C.int(g.Width), even(g.Width)
-	C.wv_color(octets(g.Color), octets(e.valid), w, C.int(g.Height), octets(e.y), C.int(stride), octets(e.cb), octets(e.cr),
-		C.int(stride/2))
+	stride := even(g.Width)
+	C.wv_color(e.state(), octets(g.Color), words(g.Depth))
 	depth := x264.Picture{Y: e.luma, Cb: e.gray, Cr: e.gray, YStride: stride, CStride: stride / 2}
 	if e.units[0], err = e.depth.Encode(e.units[0][:0], depth, o.index == 0, 0); err != nil {
 		return err

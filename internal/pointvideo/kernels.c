@@ -12,6 +12,7 @@ enum {
 	SEGMENT = 220, // levels of a segment
 	LOWEST = 18,   // luma of a segment's first level
 	LITERAL = 8,   // first symbol that is a map value
+	COLOR_GATE = 6, // largest deviation of a sample from its mean
 };
 
 static inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
@@ -47,23 +48,27 @@ static void find_motion(struct wv_state *s, const uint16_t *depth)
 						sum += e / sigma;
 				}
 			}
-			int limit = 2 + seen / 10;
+			int limit = 4 + seen / 10;
 			s->moving[by / BLOCK * columns + bx / BLOCK] =
-				out > limit || gone > 12 || (seen > 8 && fabsf(sum) > s->trend * (float)seen);
+				out > limit || gone > BLOCK * BLOCK / 2 || (seen > 8 && fabsf(sum) > s->trend * (float)seen);
 		}
 	}
 }
 
-// near_motion returns whether a block or one of its neighbors moves.
-static int near_motion(const struct wv_state *s, int column, int row)
+// spread_motion marks moving blocks and their neighbors in near.
+static void spread_motion(struct wv_state *s)
 {
 	int columns = (s->width + BLOCK - 1) / BLOCK, rows = (s->height + BLOCK - 1) / BLOCK;
 
-	for (int y = row > 0 ? row - 1 : 0; y <= row + 1 && y < rows; y++)
-		for (int x = column > 0 ? column - 1 : 0; x <= column + 1 && x < columns; x++)
-			if (s->moving[y * columns + x])
-				return 1;
-	return 0;
+	memset(s->near, 0, (size_t)columns * rows);
+	for (int i = 0; i < columns * rows; i++) {
+		if (!s->moving[i])
+			continue;
+		int row = i / columns, column = i % columns;
+		for (int y = row > 0 ? row - 1 : 0; y <= row + 1 && y < rows; y++)
+			for (int x = column > 0 ? column - 1 : 0; x <= column + 1 && x < columns; x++)
+				s->near[y * columns + x] = 1;
+	}
 }
 
 // average adds the reading z to pixel i's mean.
@@ -106,11 +111,13 @@ size_t wv_smooth(struct wv_state state, const uint16_t *depth)
 	int w = s->width, h = s->height;
 	size_t points = 0;
 
+	int columns = (w + BLOCK - 1) / BLOCK;
 	find_motion(s, depth);
+	spread_motion(s);
 	for (int y = 0; y < h; y++) {
 		uint8_t *luma = s->luma + (size_t)y * s->stride;
 		for (int bx = 0; bx < w; bx += BLOCK) {
-			int moves = near_motion(s, bx / BLOCK, y / BLOCK);
+			int moves = s->near[y / BLOCK * columns + bx / BLOCK];
 			int most = moves ? s->most_moving : s->most;
 			int end = bx + BLOCK < w ? bx + BLOCK : w;
 			for (int x = bx; x < end; x++) {
@@ -132,29 +139,41 @@ size_t wv_smooth(struct wv_state state, const uint16_t *depth)
 	return points;
 }
 
-void wv_color(const uint8_t *rgb, const uint8_t *map, int width, int height,
-	      uint8_t *y, int stride, uint8_t *cb, uint8_t *cr, int chroma_stride)
+// follow moves a running mean in 1/16 towards a sample, at once if they differ.
+static inline uint8_t follow(uint16_t *mean, int sample)
 {
+	int e = 16 * sample - *mean;
+
+	if (e > 16 * COLOR_GATE || e < -16 * COLOR_GATE)
+		*mean = (uint16_t)(16 * sample);
+	else
+		*mean = (uint16_t)(*mean + e / 4);
+	return (uint8_t)((*mean + 8) >> 4);
+}
+
+void wv_color(struct wv_state s, const uint8_t *rgb, const uint16_t *depth)
+{
+	int width = s.width, height = s.height, half = s.stride / 2;
+
 	for (int v = 0; v < height; v += 2) {
 		for (int u = 0; u < width; u += 2) {
 			int r = 0, g = 0, b = 0, n = 0;
 			for (int k = 0; k < 4; k++) {
-				int px = u + (k & 1), py = v + (k >> 1);
-				if (px >= width || py >= height || map[py * width + px] == 0)
+				int px = u + (k & 1), py = v + (k >> 1), at = py * s.stride + px;
+				if (px >= width || py >= height || depth[py * width + px] == 0)
 					continue;
 				const uint8_t *c = rgb + 3 * ((size_t)py * width + px);
-				y[(size_t)py * stride + px] =
-					(uint8_t)((13933 * c[0] + 46871 * c[1] + 4732 * c[2] + 32768) >> 16);
+				s.y[at] = follow(s.means + at, (13933 * c[0] + 46871 * c[1] + 4732 * c[2] + 32768) >> 16);
 				r += c[0], g += c[1], b += c[2], n++;
 			}
 			if (n == 0)
 				continue;
-			int64_t half = (int64_t)n << 15;
-			int chroma = v / 2 * chroma_stride + u / 2;
-			int64_t blue = -7509LL * r - 25259LL * g + 32768LL * b + ((int64_t)n << 23);
-			int64_t red = 32768LL * r - 29763LL * g - 3005LL * b + ((int64_t)n << 23);
-			cb[chroma] = (uint8_t)clamp((int)((blue + half) / ((int64_t)n << 16)), 0, 255);
-			cr[chroma] = (uint8_t)clamp((int)((red + half) / ((int64_t)n << 16)), 0, 255);
+			static const int divisor[5] = {0, 65536, 32768, 21845, 16384};
+			int at = v / 2 * half + u / 2, all = s.stride * ((height + 1) & ~1), d = divisor[n];
+			int64_t blue = (int64_t)d * (-7509 * r - 25259 * g + 32768 * b) >> 16;
+			int64_t red = (int64_t)d * (32768 * r - 29763 * g - 3005 * b) >> 16;
+			s.cb[at] = follow(s.means + all + at, clamp((int)((blue + 32768) >> 16) + 128, 0, 255));
+			s.cr[at] = follow(s.means + all + all / 4 + at, clamp((int)((red + 32768) >> 16) + 128, 0, 255));
 		}
 	}
 }
@@ -273,6 +292,13 @@ static size_t next_run(const uint8_t **raw)
 	return run;
 }
 
+size_t wv_runs(const uint8_t *raw, size_t length, int width, int height)
+{
+	size_t wrong;
+
+	return count_runs(raw, length, (size_t)width * height, &wrong);
+}
+
 ptrdiff_t wv_unmap(const uint8_t *raw, size_t length, uint8_t *map, const uint8_t *previous, int width, int height)
 {
 	size_t pixels = (size_t)width * height, wrong = 0, points = 0;
@@ -355,7 +381,10 @@ struct wv_zstd *wv_zstd_new(void)
 		wv_zstd_free(z);
 		return NULL;
 	}
-	ZSTD_CCtx_setParameter(z->c, ZSTD_c_compressionLevel, 1);
+	// As for layout A: literals only, with a Huffman table for each plane.
+	ZSTD_CCtx_setParameter(z->c, ZSTD_c_strategy, ZSTD_fast);
+	ZSTD_CCtx_setParameter(z->c, ZSTD_c_targetLength, ZSTD_cParam_getBounds(ZSTD_c_targetLength).upperBound);
+	ZSTD_CCtx_setParameter(z->c, ZSTD_c_literalCompressionMode, ZSTD_ps_enable);
 	return z;
 }
 
@@ -370,11 +399,18 @@ void wv_zstd_free(struct wv_zstd *z)
 
 size_t wv_compress_bound(size_t length) { return ZSTD_compressBound(length); }
 
-size_t wv_compress(struct wv_zstd *z, const uint8_t *in, size_t length, uint8_t *out, size_t room)
+size_t wv_compress(struct wv_zstd *z, const uint8_t *in, size_t length, size_t runs, uint8_t *out, size_t room)
 {
-	size_t n = ZSTD_compress2(z->c, out, room, in, length);
+	ZSTD_outBuffer to = {out, room, 0};
+	ZSTD_inBuffer from = {in, runs, 0};
 
-	return ZSTD_isError(n) ? 0 : n;
+	ZSTD_CCtx_reset(z->c, ZSTD_reset_session_only);
+	size_t left = ZSTD_compressStream2(z->c, &to, &from, ZSTD_e_flush);
+	if (ZSTD_isError(left) || left != 0)
+		return 0;
+	from.size = length;
+	left = ZSTD_compressStream2(z->c, &to, &from, ZSTD_e_end);
+	return ZSTD_isError(left) || left != 0 ? 0 : to.pos;
 }
 
 const char *wv_decompress(struct wv_zstd *z, const uint8_t *in, size_t length, uint8_t *out, size_t room)

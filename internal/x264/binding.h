@@ -18,7 +18,7 @@ struct encoder {
 
 static int encoder_open(struct encoder *e, const char *preset, int width, int height,
 			uint32_t fps_num, uint32_t fps_den, int qp,
-			int primaries, int transfer, int matrix, int full_range, int annexb)
+			int primaries, int transfer, int matrix, int full_range, int annexb, int refine)
 {
 	x264_param_t p;
 
@@ -52,6 +52,11 @@ static int encoder_open(struct encoder *e, const char *preset, int width, int he
 	// libx264 clips a frame's quantiser to the range for I, P and B frames. There are no B frames,
 	// so their factor can widen the range.
 	p.rc.f_pb_factor = exp2f((QP_LIMIT - qp) / 6.0f);
+	if (refine) {
+		p.analyse.i_subpel_refine = 2;
+		p.analyse.intra = p.analyse.inter = X264_ANALYSE_I4x4;
+		p.b_deblocking_filter = 1;
+	}
 	p.i_log_level = X264_LOG_NONE;
 	if (x264_param_apply_profile(&p, "high") < 0)
 		return -1;

@@ -38,6 +38,9 @@ type Config struct {
 	// ByteStream makes frames access units in the byte stream format (Annex B), IDR frames with
 	// their parameter sets, instead of NAL units with lengths.
 	ByteStream bool
+	// Refine adds to preset ultrafast quarter-pixel motion, 4×4 intra blocks and deblocking, which
+	// lowers error and bit rate for a fifth more time.
+	Refine bool
 }
 
 // Color describes the samples with the names of WebCodecs and FFmpeg. An empty name is not
@@ -89,7 +92,7 @@ func New(cfg Config) (*Encoder, error) {
 	e := &Encoder{cfg: cfg, e: (*C.struct_encoder)(C.calloc(1, C.sizeof_struct_encoder))}
 	if C.encoder_open(e.e, preset, C.int(cfg.Width), C.int(cfg.Height), C.uint32_t(cfg.FPSNum), C.uint32_t(cfg.FPSDen),
 		C.int(cfg.QP), codes[cfg.Color.Primaries], codes[cfg.Color.Transfer], codes[cfg.Color.Matrix],
-		boolInt(cfg.Color.FullRange), boolInt(cfg.ByteStream)) < 0 {
+		boolInt(cfg.Color.FullRange), boolInt(cfg.ByteStream), boolInt(cfg.Refine)) < 0 {
 		e.Close()
 		return nil, fmt.Errorf("x264: libx264 cannot encode %d×%d at preset %s", cfg.Width, cfg.Height, cfg.Preset)
 	}
@@ -123,9 +126,10 @@ func New(cfg Config) (*Encoder, error) {
 // Config returns the avcC, which a decoder needs before the first frame, or nil with ByteStream.
 func (e *Encoder) Config() []byte { return e.avcC }
 
-// Encode appends the next frame to dst, as NAL units with four-byte lengths or as a byte stream. The first frame must be
-// IDR; other frames depend only on frames since the last IDR frame. qp is the frame's quantiser, at
-// least the encoder's; 0 means the encoder's own, which is lower for IDR frames.
+// Encode appends the next frame to dst, as NAL units with four-byte lengths or as a byte stream. The
+// first frame must be IDR; other frames depend only on frames since the last IDR frame. qp is the
+// frame's quantiser, at least the encoder's; 0 means the encoder's own, which is lower for IDR
+// frames.
 func (e *Encoder) Encode(dst []byte, p Picture, idr bool, qp int) ([]byte, error) {
 	if e.e == nil {
 		return dst, errClosed

@@ -120,7 +120,7 @@ func (st *stage) describe(cameras int) catalog.Catalog {
 				Delivery:     st.delivery,
 			},
 		}
-		if st.layout == "A" {
+		if st.layout == "A" || st.layout == "W" {
 			x.Width, x.Height = width, height
 		}
 		c.Tracks = append(c.Tracks, x)

@@ -1,0 +1,112 @@
+package points
+
+import (
+	"testing"
+	"time"
+
+	"holocast/capture-server/publish/publishtest"
+	"holocast/internal/catalog"
+	"holocast/internal/pointcloud"
+	"holocast/internal/pointvideo"
+)
+
+// high returns a medium with quality high, its pipeline and that track.
+func high(t *testing.T, cfg Config) (*Medium, *pipeline, *pointsTrack) {
+	t.Helper()
+	cfg.High = true
+	m := newMedium(t, cfg, newStill(t))
+	l := m.pipelines[0]
+	return m, l, l.tracks[len(l.tracks)-1]
+}
+
+// publishFrames publishes n captures.
+func publishFrames(l *pipeline, n int) {
+	for range n {
+		now := time.Now()
+		f := l.src.(*still).frame
+		f.CaptureTime = now
+		l.sequence++
+		l.publish(&capture{Frame: f, sequence: l.sequence - 1, taken: now})
+	}
+}
+
+// TestVideoGroups checks that frames of a group follow a key frame, and that a viewer's request
+// begins a group.
+func TestVideoGroups(t *testing.T) {
+	m, l, track := high(t, Config{AlwaysEncode: true, Descriptions: 4})
+	v := track.video
+	publishFrames(l, 3)
+	v.request(v.group) // the group after the current one
+	publishFrames(l, 1)
+	if !v.renew.Load() {
+		t.Error("a group begins less than 250 ms after the last one")
+	}
+	v.mu.Lock()
+	v.began = v.began.Add(-renewInterval)
+	v.mu.Unlock()
+	publishFrames(l, 2)
+	v.request(v.group - 1)
+	if v.renew.Load() {
+		t.Error("a request of the current group begins another")
+	}
+	d, err := pointvideo.NewDecoder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	var g pointcloud.Grid
+	for i, object := range publishtest.Objects(t, m.session, track.Track.Name().Name) {
+		h, err := d.Decode(&g, object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, index, _ := pointvideo.ParseHeader(object)
+		if h.Points == 0 || h.Sequence != uint32(i) || index != i%4 {
+			t.Errorf("object %d: sequence %d, index %d, %d points", i, h.Sequence, index, h.Points)
+		}
+	}
+	if v.object != 2 {
+		t.Errorf("the group has %d objects, want 2", v.object)
+	}
+}
+
+// TestVideoRests checks that an unwatched track encodes nothing and keeps no frames of the past for
+// the next viewer.
+func TestVideoRests(t *testing.T) {
+	_, l, track := high(t, Config{})
+	now := time.Now()
+	l.want(now)
+	if track.due.Load() || track.video.encoder != nil {
+		t.Error("a track without viewers encodes")
+	}
+	track.due.Store(true) // as if watched
+	publishFrames(l, 1)
+	if track.video.feed == nil {
+		t.Fatal("nothing is published")
+	}
+	l.want(now)
+	if track.video.feed != nil {
+		t.Error("the group of an unwatched track goes on")
+	}
+	if l, _ := track.Largest(); l.Object != 0 || l.Group != track.video.group-1 {
+		t.Errorf("largest location %+v, want an empty group", l)
+	}
+}
+
+func TestVideoDescribed(t *testing.T) {
+	m, _, _ := high(t, Config{Descriptions: 4, Delivery: catalog.DeliveryDatagram})
+	c := catalog.Catalog{Version: catalog.Version}
+	if err := m.Describe(&c); err != nil {
+		t.Fatal(err)
+	}
+	track, err := c.Select(0, "high")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := track.Points; p.Layout != catalog.LayoutVideo || p.Descriptions != 1 || p.Delivery != catalog.DeliveryStream {
+		t.Errorf("%+v", p)
+	}
+	if _, err := c.Marshal(); err != nil {
+		t.Error(err)
+	}
+}
