@@ -54,6 +54,7 @@ pub trait VideoDecoder: std::fmt::Debug {
     fn configure(&mut self, config: &Config) -> Result<(), VideoError>;
 
     /// Decodes a frame into a picture, reusing its buffers: length-prefixed NAL units after
-    /// [`Config::parse`], a byte stream after [`Config::of_key_frame`]. After an error, only a key frame can be decoded.
+    /// [`Config::parse`], a byte stream after [`Config::of_key_frame`]. After an error, only a key frame
+    /// can be decoded.
     fn decode(&mut self, frame: &[u8], into: &mut Picture) -> Result<(), VideoError>;
 }
