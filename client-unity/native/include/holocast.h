@@ -162,6 +162,9 @@
 // LiveScan3D records.
 #define HC_LAYOUT_C 3
 
+// Sensor grid in video; frames have the words of HC_LAYOUT_A.
+#define HC_LAYOUT_W 4
+
 // shown_us of a frame that was not shown.
 #define HC_NOT_SHOWN 0
 
@@ -312,7 +315,7 @@ typedef struct {
 } HcSubscribe;
 
 // A decoded frame. Points are words_per_point 32-bit words each:
-//   layout A, 2 words: X | Y << 12 | R << 24 of the pixel; depth mm | G << 16 | B << 24
+//   layouts A and W, 2 words: X | Y << 12 | R << 24 of the pixel; depth mm | G << 16 | B << 24
 //   B and C, 3 words:  X | Y << 16; Z | R << 16 | G << 24; B   (X, Y, Z: 16 bits, two's complement, mm)
 typedef struct {
   uint32_t size;
@@ -567,7 +570,7 @@ int32_t hc_stats(HcClient *client, uint32_t camera, HcStats *stats);
 // HC_PLAYBACK_SEEK uses position_ms.
 int32_t hc_playback(HcClient *client, uint32_t action, double position_ms, HcPlayback *playback);
 
-// Decodes the objects of one frame (its descriptions in any order) without a client. To query
+// Decodes the objects of one frame (its descriptions in any order) in layout A, B or C without a client. To query
 // HcFrame.points and words_per_point, pass null words. `capacity` is the size of `words`, in words.
 int32_t hc_decode(const uint8_t *const *objects,
                   const size_t *lengths,

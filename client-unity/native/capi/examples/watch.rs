@@ -1,5 +1,6 @@
 //! Watches a session through the C interface, polling 60 times a second like a viewer, and prints
-//! statistics: `watch URL [SECONDS [CERTIFICATE-HASH]]`. The last line is JSON.
+//! statistics: `watch URL [SECONDS [CERTIFICATE-HASH [QUALITY]]]`. The last line is JSON.
+//! An empty hash means none.
 
 use std::ffi::CString;
 use std::mem::size_of;
@@ -23,11 +24,12 @@ fn text(client: *mut HcClient) -> String {
 fn main() {
     let args: Vec<_> = std::env::args().collect();
     let (Some(url), seconds) = (args.get(1), args.get(2).and_then(|s| s.parse().ok()).unwrap_or(10.0)) else {
-        println!("usage: watch URL [SECONDS [CERTIFICATE-HASH]]");
+        println!("usage: watch URL [SECONDS [CERTIFICATE-HASH [QUALITY]]]");
         std::process::exit(2);
     };
     let c_string = |s: &str| CString::new(s).unwrap_or_default();
-    let (url, hash) = (c_string(url), args.get(3).map(|h| c_string(h)));
+    let hash = args.get(3).filter(|h| !h.is_empty()).map(|h| c_string(h));
+    let (url, quality) = (c_string(url), args.get(4).map(|q| c_string(q)));
     let config = HcConfig {
         size: size::<HcConfig>(),
         abi_version: HC_ABI_VERSION,
@@ -50,7 +52,7 @@ fn main() {
         let all = HcSubscribe {
             size: size::<HcSubscribe>(),
             camera: HC_ALL_CAMERAS,
-            quality: std::ptr::null(),
+            quality: quality.as_ref().map_or(std::ptr::null(), |q| q.as_ptr()),
             descriptions: 0,
             reserved: 0,
         };

@@ -113,6 +113,8 @@ pub const HC_LAYOUT_A: u32 = 1;
 pub const HC_LAYOUT_B: u32 = 2;
 /// LiveScan3D records.
 pub const HC_LAYOUT_C: u32 = 3;
+/// Sensor grid in video; frames have the words of HC_LAYOUT_A.
+pub const HC_LAYOUT_W: u32 = 4;
 
 /// shown_us of a frame that was not shown.
 pub const HC_NOT_SHOWN: i64 = 0;
@@ -257,7 +259,7 @@ pub struct HcSubscribe {
 }
 
 /// A decoded frame. Points are words_per_point 32-bit words each:
-///   layout A, 2 words: X | Y << 12 | R << 24 of the pixel; depth mm | G << 16 | B << 24
+///   layouts A and W, 2 words: X | Y << 12 | R << 24 of the pixel; depth mm | G << 16 | B << 24
 ///   B and C, 3 words:  X | Y << 16; Z | R << 16 | G << 24; B   (X, Y, Z: 16 bits, two's complement, mm)
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
@@ -817,7 +819,7 @@ pub unsafe extern "C" fn hc_playback(
     unsafe { with(client, |c| c.playback(action, position_ms, sized(playback)?)) }
 }
 
-/// Decodes the objects of one frame (its descriptions in any order) without a client. To query
+/// Decodes the objects of one frame (its descriptions in any order) in layout A, B or C without a client. To query
 /// HcFrame.points and words_per_point, pass null words. `capacity` is the size of `words`, in words.
 ///
 /// # Safety

@@ -2,6 +2,7 @@
 
 use crate::header::{Header, Share};
 use crate::lanes::Lanes;
+use crate::runs::Runs;
 use crate::Escapes;
 
 /// A pixel in the predictor's representation, four 16-bit lanes from the lowest: depth, R−G, G in
@@ -98,17 +99,9 @@ impl Grid {
         self.bits.clear();
         self.bits.resize(words * height, 0);
         // Mark the mispredicted pixels first, then derive the rows.
-        let (mut pos, mut row, mut y, mut at) = (0, 0, 0, 0);
+        let (mut row, mut y, mut runs) = (0, 0, Runs::new(raw, pixels));
         loop {
-            let b = *raw.get(at)?;
-            at += 1;
-            pos += usize::from(b);
-            if pos > pixels {
-                return None;
-            }
-            if b == 255 {
-                continue;
-            }
+            let pos = runs.next()?;
             if pos == pixels {
                 break;
             }
@@ -118,7 +111,6 @@ impl Grid {
             }
             let x = pos - row;
             self.bits[y * words + x / 64] |= 1 << (x % 64);
-            pos += 1;
         }
         let mut points = 0;
         for y in 0..if pixels > 0 { height } else { 0 } {
@@ -156,7 +148,7 @@ impl Grid {
                 points += valid.count_ones() as usize;
             }
         }
-        Some((at, points))
+        Some((raw.len() - runs.rest().len(), points))
     }
 
     fn rows(&mut self, chroma: &[u8], escapes: &mut Escapes<'_>, s: Share, out: &mut [u32]) {

@@ -15,7 +15,8 @@ pub struct FrameError {
 }
 
 impl FrameError {
-    pub(crate) fn new(field: &'static str, detail: impl Into<String>) -> Self {
+    /// An error of a field.
+    pub fn new(field: &'static str, detail: impl Into<String>) -> Self {
         FrameError { field, detail: detail.into() }
     }
 }
@@ -29,15 +30,16 @@ pub enum Layout {
     B = 2,
     /// LiveScan3D records.
     C = 3,
+    /// Sensor grid in video (docs/spec/video-frame.md).
+    W = 4,
 }
 
 impl Layout {
     /// 32-bit words per decoded point.
     pub fn words_per_point(self) -> usize {
-        if self == Layout::A {
-            2
-        } else {
-            3
+        match self {
+            Layout::A | Layout::W => 2,
+            Layout::B | Layout::C => 3,
         }
     }
 }
@@ -80,8 +82,17 @@ pub(crate) struct Share {
 }
 
 impl Header {
-    /// Parses and checks the header at the start of an object. Does not read the planes.
+    /// Parses and checks the header of an object in layout A, B or C. Does not read the planes.
     pub fn parse(b: &[u8]) -> Result<Header, FrameError> {
+        Self::read(b, false)
+    }
+
+    /// Parses and checks the header of an object in layout W.
+    pub fn parse_video(b: &[u8]) -> Result<Header, FrameError> {
+        Self::read(b, true)
+    }
+
+    fn read(b: &[u8], video: bool) -> Result<Header, FrameError> {
         let Some(b) = b.get(..HEADER_LENGTH) else {
             return Err(FrameError::new("length", format!("{} bytes, the header has {HEADER_LENGTH}", b.len())));
         };
@@ -94,12 +105,13 @@ impl Header {
             return bad("version", format!("{}, want 1", b[4]));
         }
         let layout = match b[5] {
-            1 => Layout::A,
-            2 => Layout::B,
-            3 => Layout::C,
+            1 if !video => Layout::A,
+            2 if !video => Layout::B,
+            3 if !video => Layout::C,
+            4 if video => Layout::W,
             v => return bad("layout", format!("{v} is unknown")),
         };
-        if b[6] != 1 {
+        if b[6] != 1 + u8::from(video) {
             return bad("codec", format!("{} is unknown", b[6]));
         }
         if b[7] != 0 {
@@ -118,14 +130,15 @@ impl Header {
             points: number(36, 4) as u32,
             raw_length: number(40, 4) as u32,
         };
-        if h.descriptions != 1 && h.descriptions != 4 {
-            return bad("descriptions", format!("{}, want 1 or 4", h.descriptions));
+        if h.descriptions != 1 && (h.descriptions != 4 || video) {
+            let want = if video { "1" } else { "1 or 4" };
+            return bad("descriptions", format!("{}, want {want}", h.descriptions));
         }
         if h.description >= h.descriptions {
             return bad("description", format!("{} of {}", h.description, h.descriptions));
         }
         let mut most = MAX_POINTS;
-        if layout == Layout::A {
+        if matches!(layout, Layout::A | Layout::W) {
             if !(1..=MAX_SIDE).contains(&h.width) {
                 return bad("width", format!("{}, want 1 to {MAX_SIDE}", h.width));
             }
@@ -171,6 +184,7 @@ impl Header {
                 (nibbles, nibbles + 15 * n)
             }
             Layout::C => (9 * n, 9 * n),
+            Layout::W => (1, 3 * usize::from(self.width) * usize::from(self.height) + 1),
         }
     }
 

@@ -3,13 +3,17 @@
 
 mod grid;
 mod header;
+mod inflate;
 mod lanes;
 mod points;
 mod rays;
+mod runs;
 mod subject;
 
 pub use header::{FrameError, Header, Layout, HEADER_LENGTH, MAX_POINTS};
+pub use inflate::Inflate;
 pub use rays::{ray_table, Lens};
+pub use runs::Runs;
 pub use subject::{subject, Subject, Transform};
 
 /// Decoder limits, tighter than the format's.
@@ -29,7 +33,7 @@ impl Default for Limits {
 
 /// A decoded frame. Its words are in the caller's buffer, [`Frame::words_per_point`] per point:
 ///
-/// * layout A: `X | Y << 12 | R << 24` of the pixel; `depth | G << 16 | B << 24`, depth in millimetres
+/// * layouts A and W: `X | Y << 12 | R << 24` of the pixel; `depth | G << 16 | B << 24`, depth in millimetres
 /// * layouts B and C: `X | Y << 16`; `Z | R << 16 | G << 24`; `B`, coordinates i16 in millimetres
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
@@ -50,14 +54,13 @@ impl Frame {
 
 /// Decodes frames, reusing its buffers.
 pub struct Decoder {
-    zstd: zstd_safe::DCtx<'static>,
-    raw: Vec<u8>,
+    inflate: Inflate,
     grid: grid::Grid,
 }
 
 impl std::fmt::Debug for Decoder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Decoder").field("raw", &self.raw.capacity()).finish_non_exhaustive()
+        f.debug_struct("Decoder").field("inflate", &self.inflate).finish_non_exhaustive()
     }
 }
 
@@ -109,12 +112,12 @@ pub fn measure<T: AsRef<[u8]>>(objects: &[T], limits: &Limits) -> Result<Frame, 
 impl Decoder {
     /// A decoder without buffers yet.
     pub fn new() -> Self {
-        Decoder { zstd: zstd_safe::DCtx::create(), raw: Vec::new(), grid: grid::Grid::new() }
+        Decoder { inflate: Inflate::new(), grid: grid::Grid::new() }
     }
 
     /// Size of its buffers, bytes.
     pub fn bytes(&self) -> usize {
-        self.raw.capacity() + self.grid.bytes()
+        self.inflate.bytes() + self.grid.bytes()
     }
 
     /// Decodes any subset of one frame's descriptions, in any order, into `words`, which is resized
@@ -127,12 +130,13 @@ impl Decoder {
         let mut out = words.as_mut_slice();
         for (object, h) in objects.iter().zip(headers.iter().flatten()) {
             let body = object.as_ref().get(HEADER_LENGTH..).unwrap_or_default();
-            let raw = decompress(&mut self.zstd, &mut self.raw, body, h)?;
+            let raw = self.inflate.run(body, h.raw_length as usize)?;
             let (mine, rest) = out.split_at_mut(h.points as usize * h.layout.words_per_point());
             let whole = match h.layout {
                 Layout::A => self.grid.decode(raw, h, mine),
                 Layout::B => points::deltas(raw, h.points as usize, mine),
                 Layout::C => points::records(raw, mine),
+                Layout::W => false, // refused by Header::parse
             };
             if !whole {
                 let detail = format!("the planes do not hold {} points in layout {:?}", h.points, h.layout);
@@ -141,31 +145,6 @@ impl Decoder {
             out = rest;
         }
         Ok(frame)
-    }
-}
-
-/// ZSTD_error_dstSize_tooSmall (zstd_errors.h).
-const TOO_SMALL: usize = 70;
-
-/// Decompresses the planes. The body must be exactly one zstd frame of the header's length.
-fn decompress<'a>(
-    zstd: &mut zstd_safe::DCtx<'_>, raw: &'a mut Vec<u8>, body: &[u8], h: &Header,
-) -> Result<&'a [u8], FrameError> {
-    let bad = |code: usize| FrameError::new("zstd", zstd_safe::get_error_name(code));
-    let length = zstd_safe::find_frame_compressed_size(body).map_err(bad)?;
-    if length != body.len() {
-        return Err(FrameError::new("zstd", "trailing bytes after the frame"));
-    }
-    let want = h.raw_length as usize;
-    if raw.len() < want {
-        raw.resize(want, 0);
-    }
-    let wrong = || FrameError::new("raw length", format!("{want} differs from the zstd frame's length"));
-    match zstd.decompress(&mut raw[..want], body) {
-        Ok(n) if n == want => Ok(&raw[..want]),
-        Ok(_) => Err(wrong()),
-        Err(code) if code.wrapping_neg() == TOO_SMALL => Err(wrong()),
-        Err(code) => Err(bad(code)),
     }
 }
 

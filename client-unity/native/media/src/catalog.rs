@@ -272,9 +272,14 @@ fn points_track(f: &Fields<'_, '_>, inits: &HashMap<&str, &str>) -> Parsed<Track
         Some("A") => Layout::A,
         Some("B") => Layout::B,
         Some("C") => Layout::C,
-        _ => return wrong(&p.at("layout"), "none of A, B, C"),
+        Some("W") => Layout::W,
+        _ => return wrong(&p.at("layout"), "none of A, B, C, W"),
     };
     let descriptions = p.integer("descriptions", None, 1, 4)? as u8;
+    let grid = matches!(layout, Layout::A | Layout::W);
+    if layout == Layout::W && descriptions != 1 {
+        return wrong(&p.at("descriptions"), "not 1, as layout W has");
+    }
     if descriptions != 1 && descriptions != 4 {
         return wrong(&p.at("descriptions"), "neither 1 nor 4");
     }
@@ -290,6 +295,9 @@ fn points_track(f: &Fields<'_, '_>, inits: &HashMap<&str, &str>) -> Parsed<Track
         max_points: p.integer("maxPoints", None, 1, MAX_POINTS)? as u32,
         datagrams: match p.text("delivery")? {
             None | Some("" | "stream") => false,
+            Some("datagram") if layout == Layout::W => {
+                return wrong(&p.at("delivery"), "datagram, but layout W is delivered on streams")
+            }
             Some("datagram") => true,
             Some(_) => return wrong(&p.at("delivery"), "neither stream nor datagram"),
         },
@@ -306,7 +314,7 @@ fn points_track(f: &Fields<'_, '_>, inits: &HashMap<&str, &str>) -> Parsed<Track
         return wrong(&f.at("name"), "missing or too long");
     }
     let reference = f.text("initRef")?.unwrap_or_default();
-    if reference.is_empty() && layout != Layout::A {
+    if reference.is_empty() && !grid {
         return Ok(t);
     }
     let path = f.at("initRef");
@@ -316,14 +324,14 @@ fn points_track(f: &Fields<'_, '_>, inits: &HashMap<&str, &str>) -> Parsed<Track
         return wrong(&path, "not base64-encoded JSON");
     };
     let init = Fields { o: object(&init, &path)?, path: &path };
-    let Some(grid) = init.get("grid") else { return wrong(&init.at("grid"), "missing") };
-    t.lens = lens(grid, &init.at("grid"))?;
+    let Some(intrinsics) = init.get("grid") else { return wrong(&init.at("grid"), "missing") };
+    t.lens = lens(intrinsics, &init.at("grid"))?;
     let Some(pose) = init.get("pose") else { return wrong(&init.at("pose"), "missing") };
     t.pose = transform(pose, &init.at("pose"))?;
     for (d, field) in t.depth.iter_mut().zip(["depthMin", "depthMax"]) {
         *d = init.integer(field, Some(0), 0, 65535)? as u16;
     }
-    if layout == Layout::A {
+    if grid {
         (t.width, t.height) = (t.lens.width as u16, t.lens.height as u16);
         if f.integer("width", None, 1, 65535)? != u64::from(t.width)
             || f.integer("height", None, 1, 65535)? != u64::from(t.height)
@@ -595,6 +603,11 @@ mod tests {
             (c.tracks[0].lens.f, c.tracks[0].pose.t, c.tracks[0].depth),
             ([60.0; 2], [1.0, 2.0, 3.0], [500, 5000])
         );
+        let mut video = track(0, "high", 5);
+        video["hcpf"]["layout"] = json!("W");
+        let c = parse(&doc(vec![video, track(0, "full", 9)])).unwrap().unwrap();
+        let high = c.select(0, Some("high")).unwrap();
+        assert_eq!((high.layout, high.width, high.height), (Layout::W, 64, 48));
     }
 
     #[test]
@@ -607,12 +620,21 @@ mod tests {
         for (want, f) in [
             ("catalog: $.version: not supported", &(|d: &mut Value| d["version"] = json!("9")) as &dyn Fn(&mut Value)),
             ("catalog: $.tracks: not an array", &|d| d["tracks"] = json!(3)),
-            ("catalog: $.tracks[0].hcpf.layout: none of A, B, C", &|d| d["tracks"][0]["hcpf"]["layout"] = json!("D")),
+            ("catalog: $.tracks[0].hcpf.layout: none of A, B, C, W", &|d| {
+                d["tracks"][0]["hcpf"]["layout"] = json!("D")
+            }),
             ("catalog: $.tracks[0].hcpf.descriptions: neither 1 nor 4", &|d| {
                 d["tracks"][0]["hcpf"]["descriptions"] = json!(2)
             }),
             ("catalog: $.tracks[0].hcpf.delivery: neither stream nor datagram", &|d| {
                 d["tracks"][0]["hcpf"]["delivery"] = json!("post");
+            }),
+            ("catalog: $.tracks[0].hcpf.delivery: datagram, but layout W is delivered on streams", &|d| {
+                (d["tracks"][0]["hcpf"]["layout"], d["tracks"][0]["hcpf"]["delivery"]) =
+                    (json!("W"), json!("datagram"));
+            }),
+            ("catalog: $.tracks[0].hcpf.descriptions: not 1, as layout W has", &|d| {
+                (d["tracks"][0]["hcpf"]["layout"], d["tracks"][0]["hcpf"]["descriptions"]) = (json!("W"), json!(4));
             }),
             ("catalog: $.tracks[0].hcpf.maxPoints: not a whole number in 1…12582912", &|d| {
                 d["tracks"][0]["hcpf"]["maxPoints"] = json!(0)

@@ -4,15 +4,20 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, OnceLock};
 
-use cloud::{Header, Subject};
+use cloud::{Header, Layout, Subject};
 use moqt::{BufferPool, Nanos, Object};
 
 use crate::catalog::Track;
+use crate::order::{Order, Ordered};
 use crate::parts::{Assembler, Whole};
 
 /// Maximum complete frames per camera that wait for the decoder. Beyond that the decoder is behind,
 /// and the oldest is dropped in favour of the newest.
 const BACKLOG: usize = 3;
+/// Maximum frames of layout W that wait for the decoder, since each needs the earlier ones of its group.
+const VIDEO_BACKLOG: usize = 120;
+/// Interval between requests for a key frame, and how long objects wait for earlier ones before the first.
+const KEY_INTERVAL: Nanos = 250_000_000;
 /// Number of recent groups kept to recognize frames already emitted.
 const HISTORY: u64 = 64;
 /// A group this far below the newest belongs to a restarted publisher; nearer ones are late.
@@ -37,10 +42,22 @@ pub(crate) struct Job {
     pub objects: Vec<Vec<u8>>,
     pub arrived: Nanos,
     pub replayed: bool,
-    /// A later frame arrived before any part of this one.
+    /// A later frame arrived before any part of this one. In layout W, the frame was fetched for those
+    /// after it.
     pub late: bool,
     /// From a recording under this viewer's playback control.
     pub playback: bool,
+}
+
+impl Job {
+    fn video(&self) -> bool {
+        self.source.track.layout == Layout::W
+    }
+
+    /// A frame of layout W that decodes alone.
+    fn key(&self) -> bool {
+        self.video() && self.objects.first().is_some_and(|o| pointvideo::is_key(o))
+    }
 }
 
 /// A decoded frame without its words.
@@ -108,22 +125,57 @@ pub(crate) struct Camera {
     pub undecodable: u64,
     pub looked: Nanos,
     pub subject: Option<Subject>,
+    /// Decoder of layout W; None while in use.
+    pub video: Option<Box<pointvideo::Decoder>>,
+    /// Frames of layout W are dropped until the next key frame.
+    pub broken: bool,
 }
 
 impl Camera {
-    /// Queues a frame. Returns the objects of the frame dropped to make room, if any.
-    pub fn push(&mut self, job: Job) -> Option<Vec<Vec<u8>>> {
-        self.queue.push_back(job);
-        if self.queue.len() <= BACKLOG {
-            return None;
+    /// Queues a frame. Returns the frames dropped: those in excess, which in layout W are whole groups.
+    pub fn push(&mut self, job: Job) -> Vec<Job> {
+        self.broken &= job.video() && !job.key();
+        if self.broken {
+            self.counters.skipped += 1;
+            return vec![job];
         }
-        self.counters.skipped += 1;
-        self.queue.pop_front().map(|j| j.objects)
+        let video = job.video();
+        self.queue.push_back(job);
+        let excess = match self.queue.len().saturating_sub(BACKLOG) {
+            0 => 0,
+            n if !video => n,
+            _ => self.before_key(),
+        };
+        self.counters.skipped += excess as u64;
+        self.queue.drain(..excess).collect()
+    }
+
+    /// Queued frames that can be dropped because of a later key frame. All of them if there are too many
+    /// without.
+    fn before_key(&mut self) -> usize {
+        match self.queue.iter().rposition(Job::key) {
+            Some(n) if n > 0 => n,
+            _ if self.queue.len() <= VIDEO_BACKLOG => 0,
+            _ => {
+                self.broken = true;
+                self.queue.len()
+            }
+        }
+    }
+
+    /// A frame of layout W was undecodable: drops the queued ones that need it, and returns them.
+    pub fn resynchronize(&mut self) -> Vec<Job> {
+        let key = self.queue.iter().position(|j| !j.video() || j.key());
+        self.broken = key.is_none();
+        let excess = key.unwrap_or(self.queue.len());
+        self.counters.skipped += excess as u64;
+        self.queue.drain(..excess).collect()
     }
 
     /// Drops queued frames and those not acquired.
     pub fn clear(&mut self) {
         self.queue.clear();
+        (self.video, self.broken) = (None, false);
         self.undecodable = 0;
         if let Some(d) = self.newest.take() {
             self.give_back(d.words);
@@ -188,6 +240,11 @@ pub(crate) struct Feed {
     pub parts: Assembler,
     /// Time of the next check for missing parts.
     pub check_at: Option<Nanos>,
+    order: Order,
+    /// Time at which to request a key frame of layout W.
+    pub key_at: Option<Nanos>,
+    /// Time of the last such request.
+    key_asked: Nanos,
 }
 
 impl Feed {
@@ -195,6 +252,9 @@ impl Feed {
         Feed {
             parts: Assembler::new(source.track.max_object(), 0, pool),
             check_at: None,
+            order: Order::default(),
+            key_at: None,
+            key_asked: Nanos::MIN / 2,
             source,
             wanted,
             current: None,
@@ -214,7 +274,48 @@ impl Feed {
         self.past.clear();
         self.parts.restart();
         self.check_at = None;
+        self.order = Order::default();
+        self.key_at = None;
         self.arrived = now;
+    }
+
+    /// Takes an object of layout W. The decoder checks it.
+    pub fn add_video(&mut self, o: Object, now: Nanos, replayed: bool, out: &mut Vec<FeedOutput>) {
+        self.arrived = now;
+        if let Ok(h) = Header::parse_video(&o.payload) {
+            self.captured = h.capture_time;
+        }
+        let (mut ready, mut unused) = (Vec::new(), Vec::new());
+        let ordered = Ordered { payload: o.payload, arrived: now, fetched: o.fetched };
+        let group = self.order.group();
+        self.order.add(o.group, o.id, ordered, &mut ready, &mut unused);
+        if self.order.group() != group {
+            self.key_at = None;
+        }
+        if ready.is_empty() && self.order.waits() {
+            self.key_at.get_or_insert(now + KEY_INTERVAL);
+        }
+        out.extend(unused.into_iter().map(FeedOutput::Unused));
+        out.extend(ready.into_iter().map(|o| FeedOutput::Frame {
+            objects: vec![o.payload],
+            arrived: o.arrived,
+            replayed,
+            late: o.fetched,
+        }));
+    }
+
+    /// Schedules a request for a key frame.
+    pub fn want_key(&mut self, now: Nanos) {
+        let at = now.max(self.key_asked + KEY_INTERVAL);
+        self.key_at = Some(self.key_at.map_or(at, |t| t.min(at)));
+    }
+
+    /// The group to request now, if any. It is requested again until a key frame arrives.
+    pub fn key_due(&mut self, now: Nanos) -> Option<u64> {
+        self.key_at.filter(|at| now >= *at)?;
+        self.key_asked = now;
+        self.key_at = Some(now + KEY_INTERVAL);
+        Some(self.order.following())
     }
 
     /// Takes a datagram part. Returns the size of the payload that it completed, if any.
@@ -289,8 +390,11 @@ impl Feed {
     }
 
     /// A subgroup was cut short.
-    pub fn cut(&mut self, group: u64, remote: bool, out: &mut Vec<FeedOutput>) {
+    pub fn cut(&mut self, group: u64, remote: bool, now: Nanos, out: &mut Vec<FeedOutput>) {
         self.reset += u64::from(remote);
+        if self.order.group() == Some(group) {
+            self.want_key(now);
+        }
         if let Some(c) = self.current.as_mut().filter(|c| c.group == group) {
             c.lost = c.lost.saturating_add(u8::from(remote));
             self.complete(out);
@@ -399,9 +503,9 @@ mod tests {
         let mut out = Vec::new();
         f.add(5, object(0, 4), 0, false, false, &mut out);
         f.add(5, object(1, 4), 0, false, false, &mut out);
-        f.cut(5, true, &mut out);
+        f.cut(5, true, 0, &mut out);
         assert!(summary(&mut out).is_empty());
-        f.cut(5, true, &mut out);
+        f.cut(5, true, 0, &mut out);
         assert_eq!(summary(&mut out), ["2"]);
         assert_eq!(f.reset, 2);
     }
@@ -429,22 +533,87 @@ mod tests {
         assert_eq!((summary(&mut out), f.damaged), (vec!["-".to_owned()], 1));
     }
 
+    fn job(source: &Arc<Source>, index: u8) -> Job {
+        let mut object = vec![0; 60];
+        object[50] = index;
+        Job { source: source.clone(), objects: vec![object], arrived: 0, replayed: false, late: false, playback: false }
+    }
+
+    fn indices(jobs: &[Job]) -> Vec<u8> {
+        jobs.iter().map(|j| j.objects[0][50]).collect()
+    }
+
     #[test]
     fn backlog_keeps_the_newest() {
         let source = feed(1).source;
         let mut c = Camera::default();
-        let job = |n| Job {
-            source: source.clone(),
-            objects: vec![vec![n]],
-            arrived: 0,
-            replayed: false,
-            late: false,
-            playback: false,
-        };
         for n in 0..3 {
-            assert_eq!(c.push(job(n)), None);
+            assert!(c.push(job(&source, n)).is_empty());
         }
-        assert_eq!(c.push(job(3)), Some(vec![vec![0]]));
+        assert_eq!(indices(&c.push(job(&source, 3))), [0]);
         assert_eq!((c.queue.len(), c.counters.skipped), (3, 1));
+    }
+
+    fn video() -> Feed {
+        let f = feed(1);
+        let track = Track { layout: Layout::W, ..f.source.track.clone() };
+        Feed::new(Arc::new(Source { track, version: 1, rays: Arc::default() }), 1, Arc::default(), 0)
+    }
+
+    #[test]
+    fn video_backlog_is_dropped_at_key_frames() {
+        let source = video().source;
+        let mut c = Camera::default();
+        for n in 0..9 {
+            assert!(c.push(job(&source, n)).is_empty());
+        }
+        assert_eq!(indices(&c.push(job(&source, 0))), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        let all: usize = (1..=VIDEO_BACKLOG).map(|n| c.push(job(&source, n as u8)).len()).sum();
+        assert_eq!((all, c.broken, c.queue.len()), (VIDEO_BACKLOG + 1, true, 0));
+        assert_eq!(indices(&c.push(job(&source, 121))), [121]);
+        assert!(c.push(job(&source, 0)).is_empty() && !c.broken);
+    }
+
+    #[test]
+    fn video_resynchronizes() {
+        let source = video().source;
+        let mut c = Camera::default();
+        for n in [3, 4, 0, 1] {
+            c.push(job(&source, n));
+        }
+        assert_eq!((indices(&c.resynchronize()), c.broken), (vec![], false), "dropped already");
+        c.queue.pop_front();
+        assert_eq!((indices(&c.resynchronize()), c.broken), (vec![1], true));
+        c.clear();
+        assert!(!c.broken);
+    }
+
+    #[test]
+    fn key_frames_are_requested_until_one_arrives() {
+        let mut f = video();
+        let add = |f: &mut Feed, group, id, now| {
+            let o = Object {
+                request: moqt::Request(0),
+                fetched: false,
+                datagram: false,
+                end_of_group: false,
+                group,
+                subgroup: 0,
+                id,
+                status: moqt::ObjectStatus::Normal,
+                properties: moqt::Properties::default(),
+                payload: vec![1],
+            };
+            let mut out = Vec::new();
+            f.add_video(o, now, false, &mut out);
+            summary(&mut out).len()
+        };
+        assert_eq!((add(&mut f, 7, 2, 0), f.key_at), (0, Some(KEY_INTERVAL)));
+        assert_eq!((f.key_due(KEY_INTERVAL - 1), f.key_due(KEY_INTERVAL)), (None, Some(8)));
+        assert_eq!(f.key_at, Some(2 * KEY_INTERVAL));
+        assert_eq!((add(&mut f, 8, 0, KEY_INTERVAL + 5), f.key_at), (1 + 1, None));
+        f.cut(8, true, KEY_INTERVAL + 9, &mut Vec::new());
+        f.want_key(KEY_INTERVAL + 10);
+        assert_eq!((f.key_at, f.key_due(2 * KEY_INTERVAL)), (Some(2 * KEY_INTERVAL), Some(9)));
     }
 }

@@ -7,6 +7,7 @@ pub mod clock;
 mod feed;
 pub mod meter;
 mod mosaic;
+mod order;
 mod parts;
 mod playback;
 mod player;

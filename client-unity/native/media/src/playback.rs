@@ -21,7 +21,7 @@ const MAX_BYTES: usize = 64 << 20;
 /// A part of the recording: one camera or the 360° video.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// Camera by number. A group is a frame, which is shown when due.
+    /// Camera by number. A group is a frame, which is shown when due; in layout W it is a GoP of frames.
     Camera(u16),
     /// 360° video. A group is a GoP, whose frames go to the decoder on arrival.
     Sphere,
@@ -86,6 +86,8 @@ struct PartBuffer {
     before: f64,
     /// Frames are passed on at once instead of buffered here.
     streamed: bool,
+    /// Of layout W: the newest group, and the capture time of its first frame, µs.
+    video: Option<(u64, u64)>,
     frames: VecDeque<Waiting>,
     bytes: usize,
     /// Everything before this media time has arrived.
@@ -101,11 +103,13 @@ struct PartBuffer {
 }
 
 impl PartBuffer {
-    fn new(timeline: Timeline, gop: Option<f64>) -> Self {
+    fn new(part: Part, timeline: Timeline, gop: Option<f64>) -> Self {
+        let streamed = part == Part::Sphere;
         PartBuffer {
             timeline,
             before: gop.map_or(BEFORE, |g| (g - 1.0).max(0.0)),
-            streamed: gop.is_some(),
+            streamed,
+            video: gop.filter(|_| !streamed).map(|_| (0, 0)),
             frames: VecDeque::new(),
             bytes: 0,
             until: 0.0,
@@ -123,12 +127,23 @@ impl PartBuffer {
         self.frames.clear();
         self.under_way = None;
         self.bytes = 0;
-        let place = if self.streamed { place.floor() } else { place };
+        let whole = self.streamed || self.video.is_some();
+        let place = if whole { place.floor() } else { place };
         self.until = (place - self.before).max(0.0);
         self.primed = false;
         // A GoP is fetched whole, so the window must cover it.
-        self.window = if self.streamed { FIRST.max(self.before + 1.0) } else { FIRST };
+        self.window = if whole { FIRST.max(self.before + 1.0) } else { FIRST };
         self.retry = 0;
+    }
+
+    /// Adds a frame of layout W, at its capture time after its group's first frame.
+    fn video_frame(&mut self, group: u64, payload: Vec<u8>) {
+        let captured = cloud::Header::parse_video(&payload).map_or(0, |h| h.capture_time);
+        let first = self.video.filter(|v| v.0 == group).map_or(captured, |v| v.1);
+        self.video = Some((group, first));
+        let at = self.timeline.media_at(group) + captured.saturating_sub(first) as f64 / 1e3;
+        self.until = self.until.max(at);
+        self.frames.push_back(Waiting { at, group, objects: vec![payload] });
     }
 
     fn finish(&mut self) {
@@ -171,8 +186,8 @@ impl Playback {
         std::mem::take(&mut self.actions)
     }
 
-    /// Sets the parts that have a position in the recording, and for 360° video the GoP duration,
-    /// ms.
+    /// Sets the parts that have a position in the recording, and for 360° video and layout W the GoP
+    /// duration, ms.
     pub fn set_parts(&mut self, parts: &BTreeMap<Part, (Timeline, Option<f64>)>) {
         let actions = &mut self.actions;
         self.buffers.retain(|part, buffer| {
@@ -184,7 +199,7 @@ impl Playback {
         });
         for (part, (timeline, gop)) in parts {
             self.buffers.entry(*part).or_insert_with(|| {
-                let mut buffer = PartBuffer::new(*timeline, *gop);
+                let mut buffer = PartBuffer::new(*part, *timeline, *gop);
                 buffer.begin(self.position);
                 buffer
             });
@@ -243,6 +258,7 @@ impl Playback {
         let Some(buffer) = self.buffers.values_mut().find(|r| r.request == Some(id)) else { return };
         buffer.bytes += payload.len();
         match &mut buffer.under_way {
+            _ if buffer.video.is_some() => buffer.video_frame(group, payload),
             Some(f) if f.group == group => f.objects.push(payload),
             _ => {
                 buffer.finish();
@@ -347,7 +363,8 @@ fn show(camera: u16, r: &mut PartBuffer, position: f64, actions: &mut Vec<Action
     for i in 0..due {
         let Some(f) = r.frames.pop_front() else { return };
         r.bytes -= f.objects.iter().map(Vec::len).sum::<usize>().min(r.bytes);
-        if i + 1 == due {
+        // Frames of layout W need the earlier ones.
+        if i + 1 == due || r.video.is_some() {
             r.primed = true;
             actions.push(Action::Show { camera, group: f.group, objects: f.objects });
         } else if r.primed {
@@ -463,6 +480,46 @@ mod tests {
         }
         assert_eq!(fetched[..4], [30_000, 31_000, 32_000, 33_000]);
         assert!((p.position() - 33_480.0).abs() < 40.0 && p.playing() && !p.waiting(), "{}", p.position());
+    }
+
+    /// Layout W with a key frame every second and ten frames per second: a seek decodes from the key frame
+    /// before its position.
+    #[test]
+    fn point_video_plays_from_a_key_frame() {
+        let frame = |group: u64, n: u64| {
+            let mut b = vec![0; 60];
+            b[..8].copy_from_slice(b"HCPF\x01\x04\x02\x00");
+            b[20..28].copy_from_slice(&(1_000_000_000 + 1000 * (group + 100 * n)).to_le_bytes());
+            (b[31], b[32], b[34], b[40]) = (1, 1, 1, 1);
+            b
+        };
+        let mut p = Playback::new(60_000.0);
+        p.set_parts(&BTreeMap::from([(Part::Camera(0), (LINE, Some(1500.0)))]));
+        p.seek(0, 30_450.0);
+        p.play(0);
+        let (mut now, mut shown) = (0, Vec::new());
+        for _ in 0..100 {
+            now += 10 * MS;
+            p.tick(now);
+            for a in p.take() {
+                match a {
+                    Action::Fetch { id, first, last, .. } => {
+                        for g in (first..=last).filter(|g| g % 1000 == 0) {
+                            (0..10).for_each(|n| p.object(id, g, frame(g, n)));
+                        }
+                        p.fetched(id);
+                    }
+                    Action::Show { objects, .. } => {
+                        let h = cloud::Header::parse_video(&objects[0]).map(|h| h.capture_time / 1000 - 1_000_000);
+                        shown.push(h.unwrap_or_default());
+                    }
+                    a => panic!("{a:?}"),
+                }
+            }
+        }
+        assert!(shown.len() > 14 && shown[0] % 1000 == 0 && shown[0] <= 30_000, "{shown:?}");
+        assert!(shown.windows(2).all(|w| w[1] == w[0] + 100), "{shown:?}");
+        assert!((p.position() - f64::from(*shown.last().unwrap_or(&0) as u32)).abs() < 110.0);
     }
 
     #[test]

@@ -4,16 +4,17 @@ mod recorded;
 mod sphere;
 mod tiles;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use cloud::Layout;
 use moqt::code::request;
 use moqt::{
     Ended, Event, Filter, Location, Namespace, Nanos, Object, ObjectStatus, Properties, Request, Session,
     SubscribeOptions, TrackName,
 };
 
-use crate::catalog::{parse_poses, Catalog, CatalogReader, Timeline, MAX_SIZE, POSE_TRACK};
+use crate::catalog::{parse_poses, Catalog, CatalogReader, Timeline, Track, MAX_SIZE, POSE_TRACK};
 use crate::clock::{self, Rtt};
 use crate::feed::{Feed, FeedOutput, Job, Source};
 use crate::parts;
@@ -37,6 +38,8 @@ const SILENT_FRAMES: f64 = 5.0;
 const MAX_TICK_INTERVAL: Nanos = 250 * MS;
 /// Tick interval during playback of a recording.
 const TICK: Nanos = 8 * MS;
+/// Longest group of layout W that playback expects, ms.
+const VIDEO_GOP: f64 = 1500.0;
 const RETRY: Nanos = 1000 * MS;
 const FETCH_TIMEOUT: Nanos = 20_000 * MS;
 /// Subscriber priorities (§7): clock before catalog before frames.
@@ -112,6 +115,8 @@ struct Connection {
     recording: CatalogReader,
     compression: HashMap<Request, u64>,
     replayed: HashMap<Request, bool>,
+    /// Subscriptions whose publisher begins groups on request.
+    dynamic: HashSet<Request>,
     retries: Vec<(Nanos, Purpose)>,
     fetches: Vec<(Nanos, Request)>,
     rtt: Rtt,
@@ -242,6 +247,7 @@ impl Player {
             recording: CatalogReader::default(),
             compression: HashMap::new(),
             replayed: HashMap::new(),
+            dynamic: HashSet::new(),
             retries: Vec::new(),
             fetches: Vec::new(),
             rtt: Rtt::default(),
@@ -406,6 +412,7 @@ impl Player {
             c.requests.remove(&request);
             c.compression.remove(&request);
             c.replayed.remove(&request);
+            c.dynamic.remove(&request);
         }
         if old {
             // Use only frames from the previous connection.
@@ -414,7 +421,7 @@ impl Player {
                     self.part(now, camera, o);
                 }
                 (Purpose::Points(camera), Event::Object(o)) => self.points(now, camera, o, false),
-                (Purpose::Points(camera), Event::Cut { group, remote, .. }) => self.cut(camera, group, remote),
+                (Purpose::Points(camera), Event::Cut { group, remote, .. }) => self.cut(now, camera, group, remote),
                 (Purpose::Sphere, e) => self.old_sphere_event(now, e),
                 _ => {}
             }
@@ -427,7 +434,7 @@ impl Player {
             Event::Object(o) => self.object(now, s, purpose, o),
             Event::Cut { group, remote, .. } => {
                 if let Purpose::Points(camera) = purpose {
-                    self.cut(camera, group, remote);
+                    self.cut(now, camera, group, remote);
                 }
             }
             Event::Fetched { .. } => match purpose {
@@ -476,6 +483,9 @@ impl Player {
         let Some(c) = &mut self.connection else { return };
         c.compression.insert(request, p.compression.unwrap_or(0));
         c.replayed.insert(request, p.replayed);
+        if p.dynamic_groups {
+            c.dynamic.insert(request);
+        }
         // The relay may answer a track's first SUBSCRIBE before its publisher has, and not know the
         // newest group. Then fetch everything the publisher has.
         if small && largest.is_none() {
@@ -588,7 +598,11 @@ impl Player {
         self.shared.measures().received(camera, o.payload.len(), now);
         let replayed = self.connection.as_ref().and_then(|c| c.replayed.get(&o.request)).copied().unwrap_or(false);
         let mut out = Vec::new();
-        f.add(o.group, o.payload, now, replayed, fetched, &mut out);
+        if f.source.track.layout == Layout::W {
+            f.add_video(o, now, replayed, &mut out);
+        } else {
+            f.add(o.group, o.payload, now, replayed, fetched, &mut out);
+        }
         self.forward(camera, out);
     }
 
@@ -644,6 +658,15 @@ impl Player {
         self.request_missing(now, s, camera);
     }
 
+    /// Requests a key frame of layout W if it is time.
+    fn request_key(&mut self, now: Nanos, s: &mut Session, camera: u16) {
+        let Some(group) = self.feeds.get_mut(&camera).and_then(|f| f.key_due(now)) else { return };
+        let request = self.connection.as_ref().and_then(|c| Some((c, c.of(Purpose::Points(camera))?)));
+        if let Some((_, request)) = request.filter(|(c, r)| c.dynamic.contains(r)) {
+            s.new_group(request, group);
+        }
+    }
+
     /// Drops a camera's incomplete datagram frames.
     fn drop_parts(&mut self, camera: u16) {
         if let Some(f) = self.feeds.get_mut(&camera) {
@@ -653,10 +676,10 @@ impl Player {
         self.count(camera);
     }
 
-    fn cut(&mut self, camera: u16, group: u64, remote: bool) {
+    fn cut(&mut self, now: Nanos, camera: u16, group: u64, remote: bool) {
         let Some(f) = self.feeds.get_mut(&camera) else { return };
         let mut out = Vec::new();
-        f.cut(group, remote, &mut out);
+        f.cut(group, remote, now, &mut out);
         self.forward(camera, out);
     }
 
@@ -1016,8 +1039,11 @@ impl Player {
     /// The recorded parts that the viewer receives.
     fn parts(&self) -> BTreeMap<Part, (Timeline, Option<f64>)> {
         let recorded = |name: &str| self.recording.iter().flat_map(|r| &r.tracks).find(|t| t.name == name)?.timeline;
-        let cameras =
-            self.feeds.iter().filter_map(|(n, f)| Some((Part::Camera(*n), (recorded(&f.source.track.name)?, None))));
+        let gop = |t: &Track| (t.layout == Layout::W).then_some(VIDEO_GOP);
+        let cameras = self.feeds.iter().filter_map(|(n, f)| {
+            let t = &f.source.track;
+            Some((Part::Camera(*n), (recorded(&t.name)?, gop(t))))
+        });
         let sphere = self.recording.as_ref().and_then(|r| r.sphere.as_ref()).filter(|_| self.sphere_feed.is_some());
         // An overloaded publisher's GoPs last longer than announced, so the GoP at a position may
         // begin earlier.
@@ -1218,6 +1244,14 @@ impl Player {
                         self.control(now, s, action);
                     }
                 }
+                Command::Key(camera) => {
+                    if let Some(f) = self.feeds.get_mut(&camera) {
+                        f.want_key(now);
+                    }
+                    if let Some(s) = s.as_deref_mut() {
+                        self.request_key(now, s, camera);
+                    }
+                }
                 Command::Receipt { camera, sequence, delay } => {
                     let track = self.connection.as_ref().and_then(|c| c.of(Purpose::Receipts));
                     if let (Some(s), Some(track)) = (s.as_deref_mut(), track) {
@@ -1238,10 +1272,11 @@ impl Player {
     pub fn deadline(&self) -> Nanos {
         let tick = self.playback.as_ref().map(|_| self.last_tick.max(0) + TICK);
         let retries = self.connection.iter().flat_map(|c| c.retries.iter().map(|r| r.0));
-        let looks = self.feeds.values().filter(|_| self.connection.is_some()).filter_map(|f| f.check_at);
+        let looks = self.feeds.values().filter(|_| self.connection.is_some()).flat_map(|f| [f.check_at, f.key_at]);
         let tiles =
             self.sphere_feed.as_ref().filter(|_| self.connection.is_some()).and_then(|f| f.tiles.as_ref()?.deadline());
-        let all = retries.chain(tiles).chain(self.clock_until).chain(self.waiting_from).chain(tick).chain(looks);
+        let all =
+            retries.chain(tiles).chain(self.clock_until).chain(self.waiting_from).chain(tick).chain(looks.flatten());
         all.min().map_or(self.last_tick + MAX_TICK_INTERVAL, |t| t.min(self.last_tick + MAX_TICK_INTERVAL))
     }
 
@@ -1304,6 +1339,9 @@ impl Player {
                 Some(f) if now - at > MIN_WAIT => f.check_at = Some(now + MIN_WAIT),
                 _ => self.request_missing(now, s, camera),
             }
+        }
+        for camera in self.feeds.keys().copied().collect::<Vec<_>>() {
+            self.request_key(now, s, camera);
         }
         for purpose in due {
             match purpose {

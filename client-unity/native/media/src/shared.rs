@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use cloud::{Decoder, FrameError, Limits};
+use cloud::{Decoder, Frame, FrameError, Layout, Limits};
 use moqt::{BufferPool, Nanos};
 use video::Picture;
 
@@ -147,6 +147,8 @@ pub enum Command {
     },
     /// Control a recording.
     Playback(PlaybackAction),
+    /// Request a key frame of a camera.
+    Key(u16),
     /// Send the receipt of a shown frame.
     Receipt {
         /// Camera number.
@@ -329,6 +331,9 @@ impl Measures {
         };
         info.delay = self.delay(info);
         info.replayed = self.replayed;
+        if late && info.header.layout == Layout::W {
+            return; // an old frame, only decoded for the next ones
+        }
         if self.source == ClockSource::Unknown && self.unmeasured.len() < MAX_UNMEASURED {
             self.unmeasured.push_back((seen, *info, late));
             return;
@@ -663,17 +668,26 @@ impl Shared {
 
     /// Queues a frame for the decoders.
     pub(crate) fn queue(&self, camera: u16, job: Job) {
-        let unused = {
+        let (unused, broke) = {
             let mut cameras = self.cameras();
             let c = cameras.entry(camera).or_default();
+            let broken = c.broken;
             let unused = c.push(job);
             if !std::mem::replace(&mut c.decoding, true) {
                 lock(&self.work).cameras.push_back(camera);
                 self.ready.notify_one();
             }
-            unused
+            (unused, c.broken && !broken)
         };
-        for b in unused.into_iter().flatten() {
+        self.recycle(unused);
+        if broke {
+            self.command(Command::Key(camera));
+        }
+    }
+
+    /// Returns buffers to the pool.
+    fn recycle(&self, jobs: Vec<Job>) {
+        for b in jobs.into_iter().flat_map(|j| j.objects) {
             self.pool.give(b);
         }
     }
@@ -859,28 +873,53 @@ impl Shared {
                 self.note_error("bug in libholocast: panic while decoding a frame");
                 decoder = Decoder::new();
                 if let Some(c) = self.cameras().get_mut(&camera) {
-                    c.decoding = false;
+                    (c.decoding, c.broken) = (false, true);
                 }
             }
         }
     }
 
+    /// Decodes objects of layout W in order; the last one remains in `words`.
+    fn decode_video(
+        &self, decoder: &mut Option<Box<pointvideo::Decoder>>, objects: &[Vec<u8>], limits: &Limits,
+        words: &mut Vec<u32>,
+    ) -> Result<Frame, FrameError> {
+        let decoder = decoder.get_or_insert_with(|| Box::new(pointvideo::Decoder::new(self.screen().platform_video())));
+        let mut frame = Err(FrameError::new("length", "no object"));
+        for o in objects {
+            frame = decoder.decode(o, limits, words);
+            if frame.is_err() {
+                break;
+            }
+        }
+        if let Some(note) = decoder.take_note() {
+            self.note_error(&note);
+            self.screen().set_platform_video(false);
+        }
+        frame
+    }
+
     /// Decodes a camera's next frame.
     fn decode_one(&self, camera: u16, decoder: &mut Decoder) {
-        let (job, mut words, look) = {
+        let (job, mut words, look, mut video) = {
             let mut cameras = self.cameras();
             let Some(c) = cameras.get_mut(&camera) else { return };
             let Some(job) = c.queue.pop_front() else {
                 c.decoding = false;
                 return;
             };
-            (job, c.free.pop().unwrap_or_default(), self.now() - c.looked >= SUBJECT_INTERVAL)
+            let video = c.video.take().filter(|_| job.source.track.layout == Layout::W);
+            (job, c.free.pop().unwrap_or_default(), self.now() - c.looked >= SUBJECT_INTERVAL, video)
         };
         let track = &job.source.track;
         let grid = (track.width > 0).then_some((track.width, track.height));
         let limits = Limits { max_points: track.max_points as usize, grid };
         let began = self.now();
-        let decoded = decoder.decode(&job.objects, &limits, &mut words).and_then(|f| {
+        let decoded = match track.layout {
+            Layout::W => self.decode_video(&mut video, &job.objects, &limits, &mut words),
+            _ => decoder.decode(&job.objects, &limits, &mut words),
+        };
+        let decoded = decoded.and_then(|f| {
             let of_track = f.header.camera == camera && f.header.layout == track.layout;
             of_track.then_some(f).ok_or_else(|| FrameError { field: "camera", detail: "frame of another track".into() })
         });
@@ -910,9 +949,12 @@ impl Shared {
             self.measures().decoded(&mut info, job.late);
             info
         });
-        let failed = {
+        let layout = track.layout;
+        let mut dropped = Vec::new();
+        let (failed, broken) = {
             let mut cameras = self.cameras();
             let Some(c) = cameras.get_mut(&camera) else { return };
+            c.video = video;
             let failed = match decoded {
                 Ok(mut info) => {
                     c.undecodable = 0;
@@ -923,7 +965,7 @@ impl Shared {
                     c.counters.shown += u64::from(info.descriptions);
                     c.counters.whole += u64::from(info.header.descriptions);
                     c.counters.partial += u64::from(info.descriptions < u32::from(info.header.descriptions));
-                    if job.late {
+                    if job.late && layout != Layout::W {
                         c.give_back(words);
                     } else if let Some(d) = c.newest.replace(Decoded { info, words }) {
                         c.give_back(d.words);
@@ -934,6 +976,9 @@ impl Shared {
                     c.counters.damaged += 1;
                     c.undecodable += 1;
                     c.give_back(words);
+                    if layout == Layout::W {
+                        dropped = c.resynchronize();
+                    }
                     Some((c.undecodable, why))
                 }
             };
@@ -943,8 +988,12 @@ impl Shared {
                 lock(&self.work).cameras.push_back(camera);
                 self.ready.notify_one();
             }
-            failed
+            (failed, c.broken)
         };
+        self.recycle(dropped);
+        if failed.is_some() && broken {
+            self.command(Command::Key(camera));
+        }
         match failed {
             Some((in_a_row, why)) => {
                 self.note_undecodable(camera, in_a_row, &format_args!("{}: {}", why.field, why.detail))
@@ -983,7 +1032,7 @@ mod tests {
         assert!(decoder.decode_sized((64, 64), None, &c, &mut picture).is_ok());
         assert_eq!(picture.bytes(), 64 * 64 * 3 / 2);
         shared.note_decoder(&mut decoder);
-        assert!(shared.with_status(|s| s.error.contains("OpenH264 decodes the 360° video, since")));
+        assert!(shared.with_status(|s| s.error.contains("OpenH264 decodes the video, since")));
         assert!(!shared.screen().platform_video());
     }
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine;
 use media::{Acquired, Command, Config, Link, Phase, Player, Selection, Shared};
 use moqt::bytes::Writer;
 use moqt::message::kind;
@@ -55,6 +56,8 @@ struct Relay {
     fetches: Vec<(StreamKey, Vec<u8>)>,
     /// SUBSCRIBE_NAMESPACEs with their messages.
     listings: Vec<(StreamKey, Vec<u8>)>,
+    /// REQUEST_UPDATEs.
+    updates: Vec<Vec<u8>>,
 }
 
 struct Stage {
@@ -92,6 +95,7 @@ impl Stage {
             datagrams: Vec::new(),
             fetches: Vec::new(),
             listings: Vec::new(),
+            updates: Vec::new(),
         };
         let control = r.s.accept_uni();
         r.s.receive(now, control, &message(kind::SETUP, &[]));
@@ -114,6 +118,9 @@ impl Stage {
                     }
                     if b[0] == kind::SUBSCRIBE_NAMESPACE as u8 {
                         r.listings.push((k, b.clone()));
+                    }
+                    if b[0] == kind::REQUEST_UPDATE as u8 {
+                        r.updates.push(b[3..].to_vec());
                     }
                     if b[0] != kind::SUBSCRIBE as u8 && b[0] != kind::PUBLISH as u8 {
                         continue;
@@ -507,4 +514,91 @@ fn connection_errors() {
     assert!(st.player.disconnected(Link(0)));
     st.player.connection_error(Phase::Lost, "it broke");
     assert_eq!(st.phase(), Phase::Lost);
+}
+
+/// An object of layout W from the shared vectors.
+fn video(n: usize) -> Vec<u8> {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../internal/pointvideo/testdata");
+    let mut b = std::fs::read(format!("{dir}/room-{n}.hcpf")).unwrap();
+    b[28..30].copy_from_slice(&CAMERA.to_le_bytes());
+    b
+}
+
+fn video_catalog() -> Vec<u8> {
+    let lens = serde_json::json!({"width": 64, "height": 48, "fx": 60, "fy": 60, "cx": 32, "cy": 24,
+      "k": [0, 0, 0, 0, 0, 0], "p": [0, 0]});
+    let pose = serde_json::json!({"r": [1, 0, 0, 0, 1, 0, 0, 0, 1], "t": [0, 0, 0]});
+    let init =
+        base64::engine::general_purpose::STANDARD.encode(serde_json::json!({"grid": lens, "pose": pose}).to_string());
+    let track = serde_json::json!({"name": format!("points/{CAMERA}/full"), "packaging": "hcpf", "initRef": "i",
+      "width": 64, "height": 48, "framerate": 30,
+        "hcpf": {"camera": CAMERA, "quality": "full", "layout": "W", "descriptions": 1, "maxPoints": 3072}});
+    let inits = serde_json::json!([{"id": "i", "type": "inline", "data": init}]);
+    serde_json::json!({"version": "draft-01", "tracks": [track], "initDataList": inits}).to_string().into_bytes()
+}
+
+/// Groups of several frames: in order, and with a key frame requested after damage and a reset.
+#[test]
+fn point_video() {
+    let mut st = Stage::new();
+    let mut r = st.connect(0);
+    st.accept(&mut r, "catalog", 1);
+    st.object(&mut r, 1, 1, &video_catalog());
+    // With DYNAMIC_GROUPS.
+    st.answer(&mut r, "points/513/full", &message(kind::SUBSCRIBE_OK, &fields(&[2, 0, 0x30, 1])));
+    let begin = |st: &mut Stage, r: &mut Relay, group: u64| {
+        let k = r.s.accept_uni();
+        let mut w = Writer::new();
+        w.varint(0x10).varint(2).varint(group).u8(128);
+        r.s.receive(st.shared.now(), k, &w.0);
+        k
+    };
+    let send = |st: &mut Stage, r: &mut Relay, k: StreamKey, payload: &[u8]| {
+        let mut w = Writer::new();
+        w.varint(0).varint(payload.len() as u64).raw(payload);
+        r.s.receive(st.shared.now(), k, &w.0);
+        st.pump(r);
+    };
+    let shown = |st: &Stage, sequence: u32| loop {
+        let a = st.acquired();
+        st.shared.release(a.handle, None);
+        if a.info.header.sequence == sequence {
+            break a.info;
+        }
+    };
+    let requested = |st: &mut Stage, r: &mut Relay, group: u8| {
+        while r.updates.is_empty() {
+            std::thread::sleep(Duration::from_millis(2));
+            let now = st.shared.now();
+            st.player.commands(now, Some(&mut r.s));
+            st.player.tick(now, Some(&mut r.s));
+            st.pump(r);
+        }
+        assert!(r.updates.drain(..).all(|u| u.ends_with(&[1, 0x32, group])));
+    };
+    let k = begin(&mut st, &mut r, 4);
+    for n in 0..3 {
+        send(&mut st, &mut r, k, &video(n));
+    }
+    let info = shown(&st, 42);
+    assert_eq!((info.points, info.words_per_point, info.header.layout as u32), (2814, 2, 4));
+    // Damage breaks the rest of the group.
+    send(&mut st, &mut r, k, &video(3)[..500]);
+    requested(&mut st, &mut r, 5);
+    send(&mut st, &mut r, k, &video(4));
+    let k = begin(&mut st, &mut r, 5);
+    send(&mut st, &mut r, k, &video(5));
+    assert_eq!(shown(&st, 45).points, 2814);
+    let s = st.shared.stats(None).unwrap();
+    assert_eq!((s.damaged, s.skipped), (1, 1));
+    // So does a reset.
+    send(&mut st, &mut r, k, &video(6));
+    shown(&st, 46);
+    let now = st.shared.now();
+    r.s.reset(now, k);
+    st.pump(&mut r);
+    requested(&mut st, &mut r, 6);
+    let k = begin(&mut st, &mut r, 6);
+    send(&mut st, &mut r, k, &video(0));
+    shown(&st, 40);
 }

@@ -183,6 +183,8 @@ pub struct Properties {
     pub timestamp: Option<u64>,
     /// Decoder configuration; avcC for H.264 (draft-ietf-moq-loc-03).
     pub video_config: Option<Vec<u8>>,
+    /// The publisher begins a group on request (§12.6).
+    pub dynamic_groups: bool,
     /// Type of a mandatory track property (§2.5.1), if any. None is supported.
     pub unknown_mandatory: Option<u64>,
     /// At least one property is present.
@@ -319,6 +321,16 @@ pub fn start_update(id: u64, group: u64) -> Vec<u8> {
     w.varint(id);
     let mut p = ParameterWriter::new();
     p.begin(param::FILTER).bytes(&Filter::From(group).encode());
+    p.finish(&mut w);
+    message(kind::REQUEST_UPDATE, w)
+}
+
+/// REQUEST_UPDATE that asks for a group (§10.9, §10.2.14).
+pub fn new_group_update(id: u64, group: u64) -> Vec<u8> {
+    let mut w = Writer::new();
+    w.varint(id);
+    let mut p = ParameterWriter::new();
+    p.begin(param::NEW_GROUP_REQUEST).varint(group);
     p.finish(&mut w);
     message(kind::REQUEST_UPDATE, w)
 }
@@ -529,6 +541,7 @@ fn pairs(b: &[u8], of_track: bool, p: &mut Properties, nested: bool) -> Read<()>
             DYNAMIC_GROUPS if of_track && value > 1 => {
                 return Err(violation(format!("dynamic groups {value}")).into());
             }
+            DYNAMIC_GROUPS if of_track => p.dynamic_groups = value == 1,
             MSF_COMPRESSION => p.compression = Some(value),
             REPLAYED => p.replayed = value != 0,
             TIMESTAMP if !of_track => p.timestamp = Some(value),

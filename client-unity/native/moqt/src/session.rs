@@ -601,6 +601,16 @@ impl Session {
     /// Moves a subscription's start to `group`: earlier groups are sent only if already in flight
     /// (§10.9). Does nothing once the peer has rejected an update or left too many unanswered.
     pub fn start_at(&mut self, request: Request, group: u64) {
+        self.update(request, |id| message::start_update(id, group));
+    }
+
+    /// Asks the publisher to begin `group`, or any group if 0 (§10.2.14). Its track property must permit
+    /// this. Does nothing in the cases of `start_at`.
+    pub fn new_group(&mut self, request: Request, group: u64) {
+        self.update(request, |id| message::new_group_update(id, group));
+    }
+
+    fn update(&mut self, request: Request, build: impl FnOnce(u64) -> Vec<u8>) {
         let (most, refuses) = (self.limits.updates, self.refuses_changes);
         let Some(PendingRequest { stream, kind: Kind::Subscribe(s), answered: true, .. }) =
             self.requests.get_mut(&request)
@@ -614,7 +624,7 @@ impl Session {
         let stream = *stream;
         let id = self.next_request;
         self.next_request += 2;
-        self.outputs.push_back(Output::Send(stream, message::start_update(id, group)));
+        self.outputs.push_back(Output::Send(stream, build(id)));
     }
 
     /// Cancels a request. It causes no further events.

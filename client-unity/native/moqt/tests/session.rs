@@ -305,6 +305,11 @@ fn start_update_until_refused() {
     assert!(p.local[&k].sent.ends_with(&update));
     p.send(k, &message(kind::REQUEST_OK, &fields(&[0])));
     assert!(!p.s.refuses_changes());
+    p.s.new_group(r, 51);
+    p.outputs();
+    // NEW_GROUP_REQUEST
+    assert!(p.local[&k].sent.ends_with(&message(kind::REQUEST_UPDATE, &[4, 1, 0x32, 51])));
+    p.send(k, &message(kind::REQUEST_OK, &fields(&[0])));
     p.s.start_at(r, 60);
     p.send(k, &message(kind::REQUEST_ERROR, &fields(&[3, 0, 0])));
     assert!(p.s.refuses_changes() && p.events().is_empty());

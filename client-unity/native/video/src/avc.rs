@@ -1,10 +1,14 @@
-//! The decoder configuration record, and the parts of the sequence parameter set that a viewer
-//! needs (ISO/IEC 14496-10 §7.3.2.1).
+//! Decoder configurations: the record in avcC form or the parameter sets of a key frame, and the parts
+//! of the sequence parameter set that a viewer needs (ISO/IEC 14496-10 §7.3.2.1).
 
+use crate::bytestream::units;
 use crate::{wrong, VideoError};
 
 /// Maximum size of a configuration, bytes.
 const MAX_CONFIG: usize = 4096;
+/// NAL unit types (§7.4.1).
+const SLICE: u8 = 1;
+const IDR: u8 = 5;
 const SPS: u8 = 7;
 const PPS: u8 = 8;
 
@@ -29,16 +33,16 @@ pub struct Config {
     pub matrix: Option<Matrix>,
     /// Samples range from 0 to 255.
     pub full_range: bool,
-    /// Size of the NAL unit length field, bytes.
+    /// Size of the NAL unit length field of frames, bytes; 0: frames are in the byte stream format.
     pub(crate) length: usize,
     /// Parameter sets, each preceded by a start code.
     pub(crate) sets: Vec<u8>,
     /// Bytes of the sequence parameter set in them, which comes first.
-    #[cfg_attr(not(target_os = "android"), allow(dead_code))]
     pub(crate) sps: usize,
 }
 
-const START: [u8; 4] = [0, 0, 0, 1];
+/// Start code before a NAL unit (Annex B).
+pub(crate) const START: [u8; 4] = [0, 0, 0, 1];
 
 fn cut() -> VideoError {
     VideoError("the decoder configuration is truncated".into())
@@ -85,7 +89,44 @@ impl Config {
             sets.extend_from_slice(&START);
             sets.extend_from_slice(nal);
         }
-        Ok(Config {
+        Ok(Self::new(&sps, length, sets, first))
+    }
+
+    /// Reads the parameter sets of a key frame in the byte stream format (Annex B), for a stream of such
+    /// frames. Rejects a frame that is no IDR picture, and streams that [`crate::OpenH264`] cannot decode.
+    pub fn of_key_frame(frame: &[u8]) -> Result<Self, VideoError> {
+        let (mut sets, mut first, mut sps, mut idr) = (Vec::new(), 0, None, false);
+        for nal in units(frame) {
+            match nal[0] & 31 {
+                SPS if sps.is_some() => return wrong("more than one sequence parameter set"),
+                PPS if sps.is_none() => return wrong("no sequence parameter set before the picture's"),
+                SPS => sps = Some(Sps::parse(nal)?),
+                PPS => {}
+                SLICE => return wrong("the key frame is no IDR picture"),
+                kind => {
+                    idr |= kind == IDR;
+                    continue;
+                }
+            }
+            sets.extend_from_slice(&START);
+            sets.extend_from_slice(nal);
+            if nal[0] & 31 == SPS {
+                first = sets.len();
+            }
+            if sets.len() > MAX_CONFIG {
+                return wrong(format!("parameter sets of more than {MAX_CONFIG} bytes"));
+            }
+        }
+        match sps {
+            Some(sps) if idr => Ok(Self::new(&sps, 0, sets, first)),
+            Some(_) => wrong("the key frame is no IDR picture"),
+            None => wrong("no sequence parameter set"),
+        }
+    }
+
+    /// first: bytes of the sequence parameter set in the sets.
+    fn new(sps: &Sps, length: usize, sets: Vec<u8>, first: usize) -> Self {
+        Config {
             width: sps.width,
             height: sps.height,
             matrix: sps.matrix,
@@ -93,12 +134,19 @@ impl Config {
             length,
             sets,
             sps: first,
-        })
+        }
     }
 
-    /// Replaces a frame's NAL unit lengths with start codes, as [`crate::OpenH264`] expects. Omits
-    /// parameter sets: only the configuration's have been checked.
+    /// Appends a frame in the byte stream format, as [`crate::OpenH264`] expects. Omits parameter sets:
+    /// only the configuration's have been checked.
     pub(crate) fn annex_b(&self, frame: &[u8], out: &mut Vec<u8>) -> Result<(), VideoError> {
+        if self.length == 0 {
+            for nal in units(frame).filter(|n| n[0] & 31 != SPS && n[0] & 31 != PPS) {
+                out.extend_from_slice(&START);
+                out.extend_from_slice(nal);
+            }
+            return Ok(());
+        }
         let mut b = frame;
         while !b.is_empty() {
             let n = take(&mut b, self.length).map_err(|_| damaged())?.iter().fold(0, |n, v| n << 8 | usize::from(*v));
@@ -126,13 +174,13 @@ fn parameter_set<'a>(b: &mut &'a [u8], kind: u8) -> Result<&'a [u8], VideoError>
 }
 
 /// Bit reader for a NAL unit; skips emulation prevention bytes.
-struct Bits {
+pub(crate) struct Bits {
     b: Vec<u8>,
     at: usize,
 }
 
 impl Bits {
-    fn new(nal: &[u8]) -> Self {
+    pub fn new(nal: &[u8]) -> Self {
         let mut b = Vec::with_capacity(nal.len());
         let mut zeros = 0;
         for v in nal {
@@ -146,7 +194,17 @@ impl Bits {
         Bits { b, at: 0 }
     }
 
-    fn bits(&mut self, n: usize) -> Result<u32, VideoError> {
+    /// Bits read.
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
+    /// All bits, each as a byte.
+    pub fn all(&self) -> Vec<u8> {
+        self.b.iter().flat_map(|b| (0..8).map(move |i| b >> (7 - i) & 1)).collect()
+    }
+
+    pub fn bits(&mut self, n: usize) -> Result<u32, VideoError> {
         let mut v = 0;
         for _ in 0..n {
             let byte = *self.b.get(self.at / 8).ok_or_else(cut)?;
@@ -161,7 +219,7 @@ impl Bits {
     }
 
     /// An Exp-Golomb code (§9.1).
-    fn ue(&mut self) -> Result<u32, VideoError> {
+    pub fn ue(&mut self) -> Result<u32, VideoError> {
         let mut zeros = 0;
         while !self.flag()? {
             zeros += 1;

@@ -78,7 +78,7 @@ impl BestDecoder {
     /// Continues with OpenH264.
     fn fall_back(&mut self, config: &Config, why: &VideoError) -> Result<(), VideoError> {
         (self.open, self.platform) = (None, None);
-        self.note = Some(format!("OpenH264 decodes the 360° video, since the platform's decoder failed: {why}"));
+        self.note = Some(format!("OpenH264 decodes the video, since the platform's decoder failed: {why}"));
         self.openh264.configure(config)
     }
 }
@@ -144,7 +144,7 @@ mod tests {
         (Config::parse(&list.remove(0)).unwrap_or_else(|e| panic!("{e}")), list)
     }
 
-    const FAILED: &str = "OpenH264 decodes the 360° video, since the platform's decoder failed: ";
+    const FAILED: &str = "OpenH264 decodes the video, since the platform's decoder failed: ";
 
     #[test]
     fn falls_back() {

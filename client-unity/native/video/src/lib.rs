@@ -1,9 +1,11 @@
-//! Decodes H.264 (ISO/IEC 14496-10) as used for 360° video: one decoder configuration record (avcC, ISO/IEC
-//! 14496-15), and frames of length-prefixed NAL units, decoded without delay. [`OpenH264`] is compiled in and works
-//! everywhere; [`BestDecoder`] prefers the platform's [`VideoDecoder`] on request.
+//! Decodes H.264 (ISO/IEC 14496-10) without delay: 360° video with a decoder configuration record (avcC, ISO/IEC
+//! 14496-15) and frames of length-prefixed NAL units, and the byte streams (Annex B) of point clouds in video.
+//! [`OpenH264`] is compiled in and works everywhere; [`BestDecoder`] prefers the platform's [`VideoDecoder`] on
+//! request.
 
 mod avc;
 mod best;
+mod bytestream;
 #[cfg(target_os = "android")]
 mod media_codec;
 #[cfg(windows)]
@@ -11,6 +13,7 @@ mod media_foundation;
 mod openh264;
 #[cfg_attr(not(any(windows, target_os = "android")), allow(dead_code))]
 mod planes;
+mod profile;
 
 pub use avc::{Config, Matrix};
 pub use best::BestDecoder;
@@ -50,7 +53,8 @@ pub trait VideoDecoder: std::fmt::Debug {
     /// must be a key frame.
     fn configure(&mut self, config: &Config) -> Result<(), VideoError>;
 
-    /// Decodes a frame, in the "avc" format of EncodedVideoChunk, into a picture, reusing its
-    /// buffers. After an error, only a key frame can be decoded.
+    /// Decodes a frame into a picture, reusing its buffers: length-prefixed NAL units after
+    /// [`Config::parse`], a byte stream after [`Config::of_key_frame`]. After an error, only a key frame
+    /// can be decoded.
     fn decode(&mut self, frame: &[u8], into: &mut Picture) -> Result<(), VideoError>;
 }

@@ -8,6 +8,8 @@ use openh264_sys2::{
     VIDEO_BITSTREAM_AVC, WELS_LOG_QUIET,
 };
 
+use crate::avc::START;
+use crate::profile::undelayed;
 use crate::{wrong, Config, Picture, VideoDecoder, VideoError};
 
 /// OpenH264 decoder. Creates no threads.
@@ -15,6 +17,8 @@ use crate::{wrong, Config, Picture, VideoDecoder, VideoError};
 pub struct OpenH264 {
     instance: Option<Instance>,
     config: Option<Config>,
+    /// Parameter sets as OpenH264 gets them, each preceded by a start code.
+    sets: Vec<u8>,
     /// The next frame must be a key frame, and is preceded by the parameter sets.
     fresh: bool,
     bytes: Vec<u8>,
@@ -112,6 +116,11 @@ impl VideoDecoder for OpenH264 {
         // Create a new instance: the old one's buffers are sized for its pictures.
         self.instance = None;
         self.instance = Some(Instance::new()?);
+        let (sps, pps) = config.sets.split_at(config.sps);
+        self.sets.clear();
+        self.sets.extend_from_slice(&START);
+        self.sets.extend_from_slice(&undelayed(&sps[START.len()..])?);
+        self.sets.extend_from_slice(pps);
         self.config = Some(config.clone());
         self.fresh = true;
         Ok(())
@@ -123,7 +132,7 @@ impl VideoDecoder for OpenH264 {
         };
         self.bytes.clear();
         if self.fresh {
-            self.bytes.extend_from_slice(&config.sets);
+            self.bytes.extend_from_slice(&self.sets);
         }
         config.annex_b(frame, &mut self.bytes)?;
         let decoded = instance.decode(&self.bytes, config.width, config.height, into);

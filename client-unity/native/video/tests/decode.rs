@@ -59,6 +59,44 @@ fn platform_decodes_each_frame_at_once() {
     println!("{}", note.unwrap_or("the platform's decoder decodes".into()));
 }
 
+/// OpenH264 delays Main and High profile unless told otherwise.
+#[test]
+fn decodes_byte_streams_at_once() {
+    for bytes in [&include_bytes!("data/ramp-main.h264")[..], include_bytes!("data/ramp-high.h264")] {
+        let (mut decoder, mut p) = (OpenH264::default(), Picture::default());
+        let frames = access_units(bytes);
+        assert_eq!(frames.len(), 8);
+        for (i, f) in frames.iter().enumerate() {
+            match Config::of_key_frame(f) {
+                Ok(config) if i == 0 => decoder.configure(&config).unwrap(),
+                config => assert_eq!(config.is_ok(), i == 5),
+            }
+            decoder.decode(f, &mut p).unwrap();
+            let worst = off(&p, 0, |x, _| 30.0 + 190.0 * x).max(off(&p, 2, |_, _| 40.0 + 10.0 * i as f64));
+            assert!(worst < 8.0, "frame {i} is off by {worst}");
+        }
+    }
+}
+
+/// Splits a byte stream before its access unit delimiters.
+fn access_units(bytes: &[u8]) -> Vec<&[u8]> {
+    let mut starts: Vec<_> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(&[0, 0, 0, 1, 9])).collect();
+    starts.push(bytes.len());
+    starts.windows(2).map(|w| &bytes[w[0]..w[1]]).collect()
+}
+
+#[test]
+fn rejects_wrong_key_frames() {
+    let frames = access_units(include_bytes!("data/ramp-high.h264"));
+    let error = |b: &[u8]| Config::of_key_frame(b).unwrap_err().to_string();
+    assert_eq!(error(frames[1]), "the key frame is no IDR picture");
+    assert_eq!(error(&[]), "no sequence parameter set");
+    assert_eq!(error(&[frames[0], frames[0]].concat()), "more than one sequence parameter set");
+    assert_eq!(error(&frames[0][..16]), "the decoder configuration is truncated");
+    let many = [frames[0], &[&[0, 0, 1, 8][..], &[7; 5000]].concat()].concat();
+    assert_eq!(error(&many), "parameter sets of more than 4096 bytes");
+}
+
 #[test]
 fn recovers_at_a_key_frame() {
     let (avcc, frames) = ramp();
@@ -105,11 +143,28 @@ proptest! {
     }
 
     #[test]
+    fn takes_any_damage_to_a_byte_stream(frame in 0usize..8, at in 0usize..4096, v: u8, cut in 0usize..4096) {
+        let high = include_bytes!("data/ramp-high.h264");
+        let mut frames: Vec<_> = access_units(high).into_iter().map(<[u8]>::to_vec).collect();
+        let n = frames[frame].len();
+        frames[frame][at % n] = v;
+        frames[frame].truncate(1 + cut % n);
+        let (mut decoder, mut p) = (OpenH264::default(), Picture::default());
+        for f in &frames {
+            if let Ok(config) = Config::of_key_frame(f) {
+                let _ = decoder.configure(&config);
+            }
+            let _ = decoder.decode(f, &mut p);
+        }
+    }
+
+    #[test]
     fn takes_any_configuration(at in 0usize..64, v: u8, any in prop::collection::vec(any::<u8>(), 0..200)) {
         let (mut avcc, _) = ramp();
         let n = avcc.len();
         avcc[at % n] = v;
         let _ = Config::parse(&avcc);
         let _ = Config::parse(&any);
+        let _ = Config::of_key_frame(&any);
     }
 }

@@ -194,6 +194,11 @@ namespace Holocast
                 t.Add('\n');
                 t.Add("Points ").Add((long)(points != null ? points.Points : 0)).Add("  ").Add(s.MbitPerSecond)
                     .Add(" Mbit/s  decode ").Add(s.DecodeMs).Add(" ms\n");
+                if (points != null && points.Points > 0)
+                {
+                    points.AddQualities(t.Add("Quality "));
+                    t.Add('\n');
+                }
                 t.Add("Lost ").Add(s.FramesLost).Add("  late ").Add(s.FramesLate).Add("  skipped ")
                     .Add(s.FramesSkipped);
                 if (s.FramesRepaired + s.PartsLost > 0)

@@ -40,6 +40,7 @@ namespace Holocast.Native
         public const uint TrackSubscribed = 1;
 
         public const uint LayoutA = 1;
+        public const uint LayoutW = 4;
 
         public const long NotShown = 0;
         public const long ShownNow = -1;

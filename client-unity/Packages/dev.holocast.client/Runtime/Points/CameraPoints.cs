@@ -101,7 +101,7 @@ namespace Holocast
                 return;
             }
             HolocastTrack track = camera.TrackOfVersion(held.trackVersion);
-            bool grid = held.layout == Abi.LayoutA;
+            bool grid = held.layout == Abi.LayoutA || held.layout == Abi.LayoutW;
             if (track == null || grid && !rays.Has(client, track.Raw))
             {
                 return; // keep showing the previous frame; the next may be seconds away

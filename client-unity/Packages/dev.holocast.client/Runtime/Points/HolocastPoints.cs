@@ -23,7 +23,7 @@ namespace Holocast
         int cameraNumber = AllCameras;
 
         [SerializeField,
-            Tooltip("Quality name, for example \"full\" or \"low\". Empty: the best the display can keep up with")]
+            Tooltip("Name of the quality, for example \"high\". Empty: the best the display can keep up with")]
         string quality = "";
 
         [SerializeField, Range(0.1f, 8),
@@ -83,7 +83,7 @@ namespace Holocast
         }
 
         /// <summary>
-        /// Quality by name, for example "full" or "low"; empty selects the best the display can keep up with.
+        /// Quality by name, for example "full", "high" or "low"; empty selects the best the display can keep up with.
         /// </summary>
         public string Quality
         {
@@ -392,6 +392,28 @@ namespace Holocast
             }
         }
 
+        // Appends the received qualities: one if all cameras have it, otherwise each camera's.
+        internal void AddQualities(TextBuffer t)
+        {
+            bool same = true;
+            for (int i = 1; i < subscriptions.Count; i++)
+            {
+                same &= subscriptions[i].Track.Quality == subscriptions[0].Track.Quality;
+            }
+            for (int i = 0; i < (same ? Mathf.Min(1, subscriptions.Count) : subscriptions.Count); i++)
+            {
+                if (i > 0)
+                {
+                    t.Add(", ");
+                }
+                if (!same)
+                {
+                    t.Add((long)subscriptions[i].Camera).Add(' ');
+                }
+                t.Add(subscriptions[i].Track.Quality);
+            }
+        }
+
         void RemoveSubscription(int camera)
         {
             for (int i = subscriptions.Count - 1; i >= 0; i--)
@@ -417,6 +439,10 @@ namespace Holocast
             track = camera.Tracks[0];
             for (int i = 0; i < camera.Tracks.Count; i++)
             {
+                if (i > 0 && !Relieves(camera.Tracks[i], track))
+                {
+                    continue;
+                }
                 track = camera.Tracks[i];
                 int levels = Levels(track);
                 if (level < levels)
@@ -427,6 +453,12 @@ namespace Holocast
                 level -= levels;
             }
             descriptions = 1;
+        }
+
+        // Layout W lowers the bit rate, but not the number of points.
+        static bool Relieves(HolocastTrack track, HolocastTrack better)
+        {
+            return track.MaxPoints < better.MaxPoints;
         }
 
         static int Levels(HolocastTrack track)
@@ -447,9 +479,14 @@ namespace Holocast
                 }
                 else
                 {
+                    HolocastTrack last = camera.Tracks[0];
                     for (int t = 0; t < camera.Tracks.Count; t++)
                     {
-                        levels += Levels(camera.Tracks[t]);
+                        if (t == 0 || Relieves(camera.Tracks[t], last))
+                        {
+                            last = camera.Tracks[t];
+                            levels += Levels(last);
+                        }
                     }
                 }
                 worst = Mathf.Max(worst, levels - 1);

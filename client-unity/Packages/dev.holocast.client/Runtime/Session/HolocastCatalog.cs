@@ -11,7 +11,7 @@ namespace Holocast
     {
         internal HcTrack Raw;
 
-        /// <summary>Name of the quality, for example "full" or "low".</summary>
+        /// <summary>Name of the quality, for example "full", "high" or "low".</summary>
         public string Quality { get; private set; } = "";
 
         /// <summary>Maximum points per frame.</summary>

@@ -1,5 +1,5 @@
-// Command frames writes captured frames as objects for the decode benchmark, and prints Go's
-// decoding time for each: median and minimum of many runs, in milliseconds.
+// Command frames writes captured frames as objects for the decode benchmarks, a group of them in layout
+// W, and prints Go's decoding time for each: median and minimum of many runs, in milliseconds.
 package main
 
 import (
@@ -12,7 +12,11 @@ import (
 
 	"holocast/internal/pointcloud"
 	"holocast/internal/pointcloud/frametest"
+	"holocast/internal/pointvideo"
 )
+
+// groupFrames is the length of the group in layout W.
+const groupFrames = 10
 
 func main() {
 	if len(os.Args) != 2 {
@@ -28,12 +32,16 @@ func run(dir string) error {
 	if data == "" {
 		data = "../shared/data"
 	}
-	frame := frametest.Synthetic(1)
-	if frames, err := frametest.Load(data, 1); err == nil {
-		frame = frames[0]
-	} else {
+	frames, err := frametest.Load(data, groupFrames)
+	if err != nil {
 		fmt.Printf("no captured frames (%v): using the synthetic scene\n", err)
+		frames = []frametest.Frame{frametest.Synthetic(1), frametest.Synthetic(2)}
 	}
+	// The first camera's come first.
+	if err := video(dir, frames[:min(groupFrames, len(frames))]); err != nil {
+		return err
+	}
+	frame := frames[0]
 	e, err := pointcloud.NewEncoder(pointcloud.EncoderOptions{})
 	if err != nil {
 		return err
@@ -74,6 +82,46 @@ func run(dir string) error {
 		slices.Sort(times)
 		fmt.Printf("go    %-7s %8d points  p50 %.2f ms  min %.2f ms\n",
 			c.name, len(c.cloud.Points.XYZ)/3, times[len(times)/2], times[0])
+	}
+	return nil
+}
+
+// video encodes a group in layout W, and decodes it where libopenh264 is installed.
+func video(dir string, frames []frametest.Frame) error {
+	g := &frames[0].NFOV.Grid
+	e, err := pointvideo.NewEncoder(pointvideo.Config{Width: g.Width, Height: g.Height})
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	d, err := pointvideo.NewDecoder()
+	if err == nil {
+		defer d.Close()
+	} else {
+		fmt.Println(err)
+	}
+	var out pointcloud.Grid
+	times := make([]float64, 0, groupFrames)
+	for i := range groupFrames {
+		object, err := e.Encode(nil, pointcloud.Header{}, &frames[i%len(frames)].NFOV.Grid, i == 0)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("nfov-w%02d.hcpf", i)), object, 0o644); err != nil {
+			return err
+		}
+		if d == nil {
+			continue
+		}
+		began := time.Now()
+		if _, err := d.Decode(&out, object); err != nil {
+			return err
+		}
+		times = append(times, time.Since(began).Seconds()*1e3)
+	}
+	if slices.Sort(times); d != nil {
+		fmt.Printf("go    nfov-w  %8d points  p50 %.2f ms  min %.2f ms\n", len(frames[0].NFOV.Points.XYZ)/3,
+			times[len(times)/2], times[0])
 	}
 	return nil
 }
