@@ -21,6 +21,7 @@ want pkg-config
 want libturbojpeg0-dev
 want libzstd-dev
 want libx264-dev
+have libopenh264-8 || want libopenh264-7
 want ffmpeg
 want iproute2
 if [[ "${1:-}" == --test ]]; then

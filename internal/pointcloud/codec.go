@@ -55,28 +55,36 @@ func (e *Encoder) Encode(dst []byte, h Header, f *Frame, description int) ([]byt
 		return dst, err
 	}
 	h.Points, h.RawLength = uint32(b.points), uint32(b.rawLength)
-	h.append(b.object[:start])
+	h.Append(b.object[:start])
 	return b.object, nil
 }
 
 // check returns an error if f cannot be encoded.
 func (f *Frame) check() error {
-	switch g, p := &f.Grid, &f.Points; {
+	switch p := &f.Points; {
 	case !f.Layout.known():
 		return fmt.Errorf("frame of unknown %s", f.Layout)
+	case f.Layout == LayoutVideo:
+		return fmt.Errorf("frame of layout %s: package pointvideo encodes it", f.Layout)
 	case f.Layout.OnGrid():
-		if g.Width < 1 || g.Width > MaxSide || g.Height < 1 || g.Height > MaxSide {
-			return fmt.Errorf("grid of %d×%d pixels: each side must be 1 to %d", g.Width, g.Height, MaxSide)
-		}
-		if n := g.Width * g.Height; len(g.Depth) != n || len(g.Color) != 3*n {
-			return fmt.Errorf("grid of %d×%d pixels has %d depths and %d colour bytes", g.Width, g.Height, len(g.Depth),
-				len(g.Color))
-		}
+		return f.Grid.Check()
 	case len(p.XYZ) != len(p.RGB) || len(p.XYZ)%3 != 0:
 		return fmt.Errorf("cloud of %d coordinates and %d colour bytes: want three of each per point", len(p.XYZ),
 			len(p.RGB))
 	case len(p.XYZ)/3 > MaxPoints:
 		return fmt.Errorf("cloud of %d points exceeds the limit of %d", len(p.XYZ)/3, MaxPoints)
+	}
+	return nil
+}
+
+// Check returns an error if g's size exceeds the format's limits or differs from its slices'.
+func (g *Grid) Check() error {
+	if g.Width < 1 || g.Width > MaxSide || g.Height < 1 || g.Height > MaxSide {
+		return fmt.Errorf("grid of %d×%d pixels: each side must be 1 to %d", g.Width, g.Height, MaxSide)
+	}
+	if n := g.Width * g.Height; len(g.Depth) != n || len(g.Color) != 3*n {
+		return fmt.Errorf("grid of %d×%d pixels has %d depths and %d colour bytes", g.Width, g.Height, len(g.Depth),
+			len(g.Color))
 	}
 	return nil
 }
@@ -176,6 +184,8 @@ func (d *Decoder) parse(headers *[4]Header, objects [][]byte) (points int, err e
 		switch {
 		case err != nil:
 			return 0, err
+		case h.Layout == LayoutVideo:
+			return 0, formatError("layout", 5, "%s depends on earlier frames", h.Layout)
 		case int(h.Width)*int(h.Height) > d.limit():
 			return 0, formatError("width", 32, "%d×%d pixels exceed this decoder's limit of %d", h.Width, h.Height, d.limit())
 		case i > 0 && !h.sameFrame(&headers[0]):

@@ -8,8 +8,11 @@ import (
 // Codec is the compression of a frame's planes.
 type Codec uint8
 
-// CodecZstd is one zstd frame (RFC 8878).
-const CodecZstd Codec = 1
+// Codecs of the layouts.
+const (
+	CodecZstd  Codec = 1 // one zstd frame (RFC 8878)
+	CodecVideo Codec = 2 // of LayoutVideo: zstd and H.264
+)
 
 // Limits of the format.
 const (
@@ -105,12 +108,14 @@ func (h *Header) check() error {
 	switch {
 	case !h.Layout.known():
 		return formatError("layout", 5, "%d is unknown", h.Layout)
-	case h.Codec != CodecZstd:
-		return formatError("codec", 6, "%d is unknown", h.Codec)
+	case h.Codec != h.Layout.codec():
+		return formatError("codec", 6, "%d in layout %s, want %d", h.Codec, h.Layout, h.Layout.codec())
 	case h.Flags != 0:
 		return formatError("flags", 7, "%#x, want 0", h.Flags)
 	case h.Descriptions != 1 && h.Descriptions != 4:
 		return formatError("descriptions", 31, "%d, want 1 or 4", h.Descriptions)
+	case h.Descriptions != 1 && h.Layout == LayoutVideo:
+		return formatError("descriptions", 31, "%d in layout %s, want 1", h.Descriptions, h.Layout)
 	case h.Description >= h.Descriptions:
 		return formatError("description", 30, "index %d, but there are %d descriptions", h.Description, h.Descriptions)
 	}
@@ -142,8 +147,8 @@ func (h *Header) subgrid() (width, height int) {
 	return p.size(int(h.Width), int(h.Height))
 }
 
-// append writes the header.
-func (h *Header) append(dst []byte) []byte {
+// Append appends the header to dst.
+func (h *Header) Append(dst []byte) []byte {
 	le := binary.LittleEndian
 	dst = append(dst, magic...)
 	dst = append(dst, version, byte(h.Layout), byte(h.Codec), h.Flags)

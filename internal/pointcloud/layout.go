@@ -1,6 +1,7 @@
 package pointcloud
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -8,23 +9,25 @@ import (
 // Layout is the format of a frame's planes.
 type Layout uint8
 
-// The layouts of docs/spec/point-cloud-frame.md.
+// The layouts of docs/spec/point-cloud-frame.md and docs/spec/video-frame.md.
 const (
 	LayoutGrid        Layout = 1 // A: one sensor's pixel grid
 	LayoutPoints      Layout = 2 // B: unorganised points, planar deltas
 	LayoutInterleaved Layout = 3 // C: LiveScan3D's records, 3×int16 and 3×uint8
+	LayoutVideo       Layout = 4 // W: one sensor's pixel grid in video; package pointvideo codes it
 )
 
 // layout defines one layout. kernels.c has a table with the kernels of each.
 type layout struct {
 	letter        string
 	onGrid        bool
+	codec         Codec // 0 is CodecZstd
 	bytesPerPoint float64
 	// rawBounds returns the minimum and maximum length of the planes for a header.
 	rawBounds func(h Header) (least, most uint64)
 	// planes appends the planes of ph's share of f to dst. undo reverses it into ph's share of an
 	// empty grid, or into a cloud of exactly points points, and returns false if raw is invalid.
-	// Both implement the specification in plain Go.
+	// Both implement the specification in plain Go. They are nil in a layout of video.
 	planes func(dst []byte, f *Frame, ph phase) (raw []byte, points int)
 	undo   func(raw []byte, points int, f *Frame, ph phase) bool
 }
@@ -57,13 +60,18 @@ var layouts = [...]layout{
 		planes:    func(dst []byte, f *Frame, ph phase) ([]byte, int) { return interleave(dst, &f.Points, ph) },
 		undo:      func(raw []byte, _ int, f *Frame, _ phase) bool { return deinterleave(raw, &f.Points) },
 	},
+	LayoutVideo: {
+		letter: "W", onGrid: true, codec: CodecVideo, bytesPerPoint: 0.2,
+		rawBounds: func(h Header) (least, most uint64) { return 1, 3*uint64(h.Width)*uint64(h.Height) + 1 },
+	},
 }
 
-// Layouts returns all layouts in the specification's order.
+// Layouts returns the layouts whose frames share no state, in the specification's order: all but
+// LayoutVideo.
 func Layouts() []Layout {
 	var all []Layout
 	for l := range layouts {
-		if Layout(l).known() {
+		if layouts[l].planes != nil {
 			all = append(all, Layout(l))
 		}
 	}
@@ -72,15 +80,17 @@ func Layouts() []Layout {
 
 // ParseLayout parses a layout's letter, ignoring case. It returns false if the letter is unknown.
 func ParseLayout(letter string) (Layout, bool) {
-	for _, l := range Layouts() {
-		if strings.EqualFold(letter, layouts[l].letter) {
-			return l, true
+	for l := range layouts {
+		if Layout(l).known() && strings.EqualFold(letter, layouts[l].letter) {
+			return Layout(l), true
 		}
 	}
 	return 0, false
 }
 
 func (l Layout) known() bool { return int(l) < len(layouts) && layouts[l].letter != "" }
+
+func (l Layout) codec() Codec { return cmp.Or(layouts[l].codec, CodecZstd) }
 
 // String returns the layout's letter in the specification.
 func (l Layout) String() string {

@@ -35,7 +35,7 @@ func assemble(t testing.TB, h Header, raw []byte) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	object := e.EncodeAll(raw, h.append(nil))
+	object := e.EncodeAll(raw, h.Append(nil))
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}

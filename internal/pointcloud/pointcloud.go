@@ -66,11 +66,16 @@ func round(v float32) int16 {
 	return int16(v + 0.5)
 }
 
-// reset sets g's size to width×height without points, reusing its slices.
-func (g *Grid) reset(width, height int) {
+// Resize sets g's size to width×height, reusing its slices. The pixels are undefined.
+func (g *Grid) Resize(width, height int) {
 	g.Width, g.Height = width, height
 	g.Depth = resize(g.Depth, width*height)
 	g.Color = resize(g.Color, 3*width*height)
+}
+
+// reset sets g's size to width×height without points.
+func (g *Grid) reset(width, height int) {
+	g.Resize(width, height)
 	clear(g.Depth)
 	clear(g.Color)
 }

@@ -311,7 +311,7 @@ func (w *vectorWriter) invalid() {
 	add("header-cut", "length", object[:HeaderLen-1])
 	patch("magic", "magic", set(0, 'h'))
 	patch("version", "version", set(4, 2))
-	patch("layout", "layout", set(5, 4))
+	patch("layout", "layout", set(5, 5))
 	patch("codec", "codec", set(6, 0))
 	patch("flags", "flags", set(7, 128))
 	patch("description", "description", set(30, 1))

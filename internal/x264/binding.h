@@ -18,7 +18,7 @@ struct encoder {
 
 static int encoder_open(struct encoder *e, const char *preset, int width, int height,
 			uint32_t fps_num, uint32_t fps_den, int qp,
-			int primaries, int transfer, int matrix, int full_range)
+			int primaries, int transfer, int matrix, int full_range, int annexb)
 {
 	x264_param_t p;
 
@@ -45,8 +45,8 @@ static int encoder_open(struct encoder *e, const char *preset, int width, int he
 	p.i_scenecut_threshold = 0;
 	p.b_open_gop = 0;
 	p.i_bframe = 0;
-	p.b_annexb = 0;
-	p.b_repeat_headers = 0;
+	p.b_annexb = annexb;
+	p.b_repeat_headers = annexb;
 	p.rc.i_rc_method = X264_RC_CQP;
 	p.rc.i_qp_constant = qp;
 	// libx264 clips a frame's quantiser to the range for I, P and B frames. There are no B frames,

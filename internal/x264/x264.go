@@ -35,6 +35,9 @@ type Config struct {
 	QP             int // quantiser, 1 to 51; IDR frames use 3 less
 	Preset         string
 	Color          Color
+	// ByteStream makes frames access units in the byte stream format (Annex B), IDR frames with
+	// their parameter sets, instead of NAL units with lengths.
+	ByteStream bool
 }
 
 // Color describes the samples with the names of WebCodecs and FFmpeg. An empty name is not
@@ -86,9 +89,12 @@ func New(cfg Config) (*Encoder, error) {
 	e := &Encoder{cfg: cfg, e: (*C.struct_encoder)(C.calloc(1, C.sizeof_struct_encoder))}
 	if C.encoder_open(e.e, preset, C.int(cfg.Width), C.int(cfg.Height), C.uint32_t(cfg.FPSNum), C.uint32_t(cfg.FPSDen),
 		C.int(cfg.QP), codes[cfg.Color.Primaries], codes[cfg.Color.Transfer], codes[cfg.Color.Matrix],
-		boolInt(cfg.Color.FullRange)) < 0 {
+		boolInt(cfg.Color.FullRange), boolInt(cfg.ByteStream)) < 0 {
 		e.Close()
 		return nil, fmt.Errorf("x264: libx264 cannot encode %d×%d at preset %s", cfg.Width, cfg.Height, cfg.Preset)
+	}
+	if cfg.ByteStream {
+		return e, nil
 	}
 	var nals *C.x264_nal_t
 	var count C.int
@@ -114,10 +120,10 @@ func New(cfg Config) (*Encoder, error) {
 	return e, nil
 }
 
-// Config returns the avcC, which a decoder needs before the first frame.
+// Config returns the avcC, which a decoder needs before the first frame, or nil with ByteStream.
 func (e *Encoder) Config() []byte { return e.avcC }
 
-// Encode appends the next frame to dst as NAL units with four-byte lengths. The first frame must be
+// Encode appends the next frame to dst, as NAL units with four-byte lengths or as a byte stream. The first frame must be
 // IDR; other frames depend only on frames since the last IDR frame. qp is the frame's quantiser, at
 // least the encoder's; 0 means the encoder's own, which is lower for IDR frames.
 func (e *Encoder) Encode(dst []byte, p Picture, idr bool, qp int) ([]byte, error) {

@@ -1,0 +1,392 @@
+#define ZSTD_STATIC_LINKING_ONLY // ZSTD_c_literalCompressionMode
+
+#include "kernels.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zstd.h>
+
+enum {
+	BLOCK = 8,
+	SEGMENT = 220, // levels of a segment
+	LOWEST = 18,   // luma of a segment's first level
+	LITERAL = 8,   // first symbol that is a map value
+};
+
+static inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+static inline int clamp(int v, int least, int most) { return v < least ? least : v > most ? most : v; }
+
+// find_motion marks blocks whose readings leave the means: many pixels appear, disappear or exceed
+// the gate, or the block drifts as a whole.
+static void find_motion(struct wv_state *s, const uint16_t *depth)
+{
+	int w = s->width, h = s->height, columns = (w + BLOCK - 1) / BLOCK;
+	float gate = (float)(s->gate * s->gate) / 256;
+
+	for (int by = 0; by < h; by += BLOCK) {
+		for (int bx = 0; bx < w; bx += BLOCK) {
+			int x1 = bx + BLOCK < w ? bx + BLOCK : w, y1 = by + BLOCK < h ? by + BLOCK : h;
+			int seen = 0, out = 0, gone = 0;
+			float sum = 0;
+			for (int y = by; y < y1; y++) {
+				for (int x = bx; x < x1; x++) {
+					int i = y * w + x;
+					float z = depth[i], m = s->mean[i];
+					if (s->count[i] == 0)
+						continue;
+					if (depth[i] == 0) {
+						gone += s->held[i] == 0;
+						continue;
+					}
+					float sigma = s->sigma0 + s->sigma2 * m * m, e = z - m;
+					seen++;
+					if (e * e > gate * sigma * sigma)
+						out++;
+					else
+						sum += e / sigma;
+				}
+			}
+			int limit = 2 + seen / 10;
+			s->moving[by / BLOCK * columns + bx / BLOCK] =
+				out > limit || gone > 12 || (seen > 8 && fabsf(sum) > s->trend * (float)seen);
+		}
+	}
+}
+
+// near_motion returns whether a block or one of its neighbors moves.
+static int near_motion(const struct wv_state *s, int column, int row)
+{
+	int columns = (s->width + BLOCK - 1) / BLOCK, rows = (s->height + BLOCK - 1) / BLOCK;
+
+	for (int y = row > 0 ? row - 1 : 0; y <= row + 1 && y < rows; y++)
+		for (int x = column > 0 ? column - 1 : 0; x <= column + 1 && x < columns; x++)
+			if (s->moving[y * columns + x])
+				return 1;
+	return 0;
+}
+
+// average adds the reading z to pixel i's mean.
+static inline float average(struct wv_state *s, int i, float z, int most)
+{
+	float m = s->mean[i], e = z - m, sigma = s->sigma0 + s->sigma2 * m * m;
+	int n = s->count[i];
+	float gate = (float)(s->gate * s->gate) / 256;
+
+	if (n == 0 || e * e > gate * sigma * sigma) {
+		n = 0;
+		m = z;
+	}
+	n = n < most ? n + 1 : most;
+	if (n > 1)
+		m += (z - m) / (float)n;
+	s->count[i] = (uint8_t)n;
+	s->mean[i] = m;
+	return m;
+}
+
+// fold sets pixel i's map value and returns its luma.
+static inline uint8_t fold(struct wv_state *s, int i, float mean)
+{
+	int z = (int)mean, h;
+	float level = s->level[z] + (mean - (float)z) * (s->level[z + 1] - s->level[z]);
+	int before = s->previous[i], q;
+
+	h = before - 1;
+	if (before == 0 || level < (float)(SEGMENT * h - 1) || level > (float)(SEGMENT * (h + 1) + 1))
+		h = (int)(level * (1.0f / SEGMENT));
+	q = clamp((int)(level + 0.5f) - SEGMENT * h, 0, SEGMENT);
+	s->map[i] = (uint8_t)(h + 1);
+	return (uint8_t)(LOWEST + (h & 1 ? SEGMENT - q : q));
+}
+
+size_t wv_smooth(struct wv_state state, const uint16_t *depth)
+{
+	struct wv_state *s = &state;
+	int w = s->width, h = s->height;
+	size_t points = 0;
+
+	find_motion(s, depth);
+	for (int y = 0; y < h; y++) {
+		uint8_t *luma = s->luma + (size_t)y * s->stride;
+		for (int bx = 0; bx < w; bx += BLOCK) {
+			int moves = near_motion(s, bx / BLOCK, y / BLOCK);
+			int most = moves ? s->most_moving : s->most;
+			int end = bx + BLOCK < w ? bx + BLOCK : w;
+			for (int x = bx; x < end; x++) {
+				int i = y * w + x;
+				if (depth[i] != 0) {
+					luma[x] = fold(s, i, average(s, i, depth[i], most));
+					s->held[i] = 0;
+				} else if (s->previous[i] != 0 && !moves && s->held[i] < s->hold) {
+					s->map[i] = s->previous[i];
+					s->held[i]++;
+				} else {
+					s->map[i] = 0;
+					s->count[i] = 0;
+				}
+				points += s->map[i] != 0;
+			}
+		}
+	}
+	return points;
+}
+
+void wv_color(const uint8_t *rgb, const uint8_t *map, int width, int height,
+	      uint8_t *y, int stride, uint8_t *cb, uint8_t *cr, int chroma_stride)
+{
+	for (int v = 0; v < height; v += 2) {
+		for (int u = 0; u < width; u += 2) {
+			int r = 0, g = 0, b = 0, n = 0;
+			for (int k = 0; k < 4; k++) {
+				int px = u + (k & 1), py = v + (k >> 1);
+				if (px >= width || py >= height || map[py * width + px] == 0)
+					continue;
+				const uint8_t *c = rgb + 3 * ((size_t)py * width + px);
+				y[(size_t)py * stride + px] =
+					(uint8_t)((13933 * c[0] + 46871 * c[1] + 4732 * c[2] + 32768) >> 16);
+				r += c[0], g += c[1], b += c[2], n++;
+			}
+			if (n == 0)
+				continue;
+			int64_t half = (int64_t)n << 15;
+			int chroma = v / 2 * chroma_stride + u / 2;
+			int64_t blue = -7509LL * r - 25259LL * g + 32768LL * b + ((int64_t)n << 23);
+			int64_t red = 32768LL * r - 29763LL * g - 3005LL * b + ((int64_t)n << 23);
+			cb[chroma] = (uint8_t)clamp((int)((blue + half) / ((int64_t)n << 16)), 0, 255);
+			cr[chroma] = (uint8_t)clamp((int)((red + half) / ((int64_t)n << 16)), 0, 255);
+		}
+	}
+}
+
+// predict returns the map value that a pixel's neighbors suggest.
+static inline uint8_t spatial(const uint8_t *map, int x, int y, int width)
+{
+	size_t i = (size_t)y * width + x;
+	uint8_t west = x ? map[i - 1] : 0, north = y ? map[i - width] : 0, corner = x && y ? map[i - width - 1] : 0;
+
+	return north != corner ? north : west;
+}
+
+static inline uint8_t predict(const uint8_t *map, const uint8_t *previous, int x, int y, int width)
+{
+	size_t i = (size_t)y * width + x;
+
+	if (!previous)
+		return spatial(map, x, y, width);
+	if (x && y && map[i - 1] != previous[i - 1] && map[i - width] != previous[i - width])
+		return spatial(map, x, y, width);
+	return previous[i];
+}
+
+// candidates writes the values that symbols below LITERAL mean and returns their number.
+static inline int candidates(const uint8_t *map, const uint8_t *previous, int x, int y, int width, uint8_t prediction,
+			     uint8_t list[4])
+{
+	size_t i = (size_t)y * width + x;
+	uint8_t all[4] = {0, x ? map[i - 1] : 0, y ? map[i - width] : 0, previous ? previous[i] : 0};
+	int n = 0;
+
+	for (int k = 0; k < 4; k++) {
+		int have = all[k] == prediction;
+		for (int j = 0; j < n; j++)
+			have |= list[j] == all[k];
+		if (!have)
+			list[n++] = all[k];
+	}
+	return n;
+}
+
+static uint8_t *put_run(uint8_t *out, size_t run)
+{
+	for (; run >= 255; run -= 255)
+		*out++ = 255;
+	*out++ = (uint8_t)run;
+	return out;
+}
+
+size_t wv_map(const uint8_t *map, const uint8_t *previous, int width, int height, uint8_t *out)
+{
+	size_t pixels = (size_t)width * height, run = 0;
+	uint8_t *first = out + 2 * pixels + 1, *runs = out, *symbols = first; // runs have at most 2*pixels + 1 bytes
+
+	for (int y = 0; y < height; y++) {
+		size_t row = (size_t)y * width;
+		if (previous && memcmp(map + row, previous + row, (size_t)width) == 0) { // predicted, as no W is changed
+			run += (size_t)width;
+			continue;
+		}
+		for (int x = 0; x < width; x++) {
+			uint8_t value = map[row + x], prediction = predict(map, previous, x, y, width);
+			if (value == prediction) {
+				run++;
+				continue;
+			}
+			uint8_t list[4];
+			int n = candidates(map, previous, x, y, width, prediction, list), k = 0;
+			while (k < n && list[k] != value)
+				k++;
+			*symbols++ = (uint8_t)(k < n ? k : value + LITERAL);
+			runs = put_run(runs, run);
+			run = 0;
+		}
+	}
+	runs = put_run(runs, run);
+	memmove(runs, first, (size_t)(symbols - first));
+	return (size_t)(runs - out) + (size_t)(symbols - first);
+}
+
+// count_runs returns the bytes of the runs and sets wrong to the pixels they list; 0 if they are
+// invalid.
+static size_t count_runs(const uint8_t *raw, size_t length, size_t pixels, size_t *wrong)
+{
+	size_t at = 0, pos = 0, n = 0;
+
+	for (;;) {
+		uint8_t b;
+		do {
+			if (at == length)
+				return 0;
+			b = raw[at++];
+			pos += b;
+			if (pos > pixels)
+				return 0;
+		} while (b == 255);
+		if (pos == pixels)
+			break;
+		n++;
+		pos++;
+	}
+	*wrong = n;
+	return at;
+}
+
+static size_t next_run(const uint8_t **raw)
+{
+	size_t run = 0;
+	uint8_t b;
+
+	do {
+		b = *(*raw)++;
+		run += b;
+	} while (b == 255);
+	return run;
+}
+
+ptrdiff_t wv_unmap(const uint8_t *raw, size_t length, uint8_t *map, const uint8_t *previous, int width, int height)
+{
+	size_t pixels = (size_t)width * height, wrong = 0, points = 0;
+	size_t runs = count_runs(raw, length, pixels, &wrong);
+
+	if (runs == 0 || length - runs != wrong)
+		return -1;
+	const uint8_t *symbols = raw + runs;
+	size_t next = next_run(&raw); // the next wrong pixel
+	for (int y = 0; y < height; y++) {
+		size_t row = (size_t)y * width;
+		for (int x = 0; x < width; x++) {
+			size_t i = row + x;
+			if (previous && (x == 0 || map[i - 1] == previous[i - 1])) { // P up to the next wrong pixel
+				size_t n = smaller(next, row + width) - i;
+				memcpy(map + i, previous + i, n);
+				x += (int)n;
+				i += n;
+				if (x == width)
+					break;
+			}
+			uint8_t value = predict(map, previous, x, y, width);
+			if (i == next) {
+				uint8_t list[4], symbol = *symbols++;
+				int n = candidates(map, previous, x, y, width, value, list);
+				if (symbol < LITERAL && symbol >= n)
+					return -1;
+				uint8_t actual = symbol < LITERAL ? list[symbol] : (uint8_t)(symbol - LITERAL);
+				if (actual == value)
+					return -1;
+				value = actual;
+				next += 1 + next_run(&raw);
+			}
+			map[i] = value;
+		}
+	}
+	for (size_t i = 0; i < pixels; i++)
+		points += map[i] != 0;
+	return (ptrdiff_t)points;
+}
+
+static inline uint8_t sample(int v) { return (uint8_t)clamp(v >> 16, 0, 255); }
+
+void wv_restore(const uint8_t *map, int width, int height, const uint8_t *luma, int stride, struct wv_planes color,
+		const uint16_t *depth_of, uint16_t *depth, uint8_t *rgb)
+{
+	for (int y = 0; y < height; y++) {
+		const uint8_t *l = luma + (size_t)y * stride, *cy = color.y + (size_t)y * color.stride;
+		const uint8_t *cb = color.cb + (size_t)(y / 2) * color.chroma_stride;
+		const uint8_t *cr = color.cr + (size_t)(y / 2) * color.chroma_stride;
+		for (int x = 0; x < width; x++, map++, depth++, rgb += 3) {
+			if (*map == 0) {
+				*depth = 0;
+				rgb[0] = rgb[1] = rgb[2] = 0;
+				continue;
+			}
+			int h = *map - 1, q = clamp(l[x] - LOWEST, 0, SEGMENT);
+			*depth = depth_of[SEGMENT * h + (h & 1 ? SEGMENT - q : q)];
+			int base = 65536 * cy[x] + 32768, b = cb[x / 2] - 128, r = cr[x / 2] - 128;
+			rgb[0] = sample(base + 103206 * r);
+			rgb[1] = sample(base - 12276 * b - 30679 * r);
+			rgb[2] = sample(base + 121609 * b);
+		}
+	}
+}
+
+struct wv_zstd {
+	ZSTD_CCtx *c;
+	ZSTD_DCtx *d;
+};
+
+struct wv_zstd *wv_zstd_new(void)
+{
+	struct wv_zstd *z = calloc(1, sizeof *z);
+	if (!z)
+		return NULL;
+	z->c = ZSTD_createCCtx();
+	z->d = ZSTD_createDCtx();
+	if (!z->c || !z->d) {
+		wv_zstd_free(z);
+		return NULL;
+	}
+	ZSTD_CCtx_setParameter(z->c, ZSTD_c_compressionLevel, 1);
+	return z;
+}
+
+void wv_zstd_free(struct wv_zstd *z)
+{
+	if (!z)
+		return;
+	ZSTD_freeCCtx(z->c);
+	ZSTD_freeDCtx(z->d);
+	free(z);
+}
+
+size_t wv_compress_bound(size_t length) { return ZSTD_compressBound(length); }
+
+size_t wv_compress(struct wv_zstd *z, const uint8_t *in, size_t length, uint8_t *out, size_t room)
+{
+	size_t n = ZSTD_compress2(z->c, out, room, in, length);
+
+	return ZSTD_isError(n) ? 0 : n;
+}
+
+const char *wv_decompress(struct wv_zstd *z, const uint8_t *in, size_t length, uint8_t *out, size_t room)
+{
+	size_t n = ZSTD_findFrameCompressedSize(in, length);
+
+	if (ZSTD_isError(n))
+		return ZSTD_getErrorName(n);
+	if (n != length)
+		return "bytes follow the frame";
+	n = ZSTD_decompressDCtx(z->d, out, room, in, length);
+	if (ZSTD_isError(n))
+		return ZSTD_getErrorName(n);
+	return n == room ? NULL : "its length differs from the raw length";
+}
