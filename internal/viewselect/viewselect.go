@@ -1,0 +1,106 @@
+// Package viewselect chooses the quality of each depth camera by its contribution to a viewer's
+// picture. The contribution, a camera's worth, is its share of the surfaces that are visible on the
+// screen (Surface, Scene.Worth); Choose spends a bit rate where it avoids the most error.
+package viewselect
+
+import (
+	"math"
+
+	"holocast/internal/camera"
+)
+
+// Sample is a patch of a surface in studio space.
+type Sample struct {
+	Point  [3]float32 // mm
+	Normal [3]float32 // unit vector, towards the camera's side
+	Area   float32    // mm²
+	Facing float32    // cosine between the normal and the camera's ray
+}
+
+// Limits of a surface patch.
+const (
+	// edgeStep is the depth difference between neighboring samples, relative to depth, that
+	// separates surfaces.
+	edgeStep = 0.08
+	// leastFacing bounds the area of a patch seen at a grazing angle.
+	leastFacing = 0.1
+)
+
+// Surface appends the patches of a camera's frame to dst. depth holds the grid's depths in mm, 0
+// where there is none; every stride-th pixel in x and y makes one patch. pose maps the grid
+// camera's space to studio space.
+func Surface(dst []Sample, rays *camera.RayTable, depth []uint16, pose *camera.Transform, stride int) []Sample {
+	w, h := rays.Width, rays.Height
+	point := func(i int) (p [3]float64, ok bool) {
+		z := float64(depth[i])
+		x := float64(rays.X[i])
+		if z == 0 || math.IsNaN(x) {
+			return p, false
+		}
+		return [3]float64{x * z, float64(rays.Y[i]) * z, z}, true
+	}
+	for y := 0; y+stride < h; y += stride {
+		for x := 0; x+stride < w; x += stride {
+			i := y*w + x
+			p, ok := point(i)
+			if !ok {
+				continue
+			}
+			toCamera := scale(p, -1/length(p))
+			normal, facing := toCamera, 1.0
+			right, okRight := point(i + stride)
+			below, okBelow := point(i + stride*w)
+			if okRight && okBelow && near(p, right) && near(p, below) {
+				n := cross(sub(below, p), sub(right, p))
+				if l := length(n); l > 0 {
+					n = scale(n, 1/l)
+					facing = dot(n, toCamera)
+					if facing < 0 {
+						n, facing = scale(n, -1), -facing
+					}
+					normal = n
+				}
+			}
+			facing = max(facing, leastFacing)
+			dst = append(dst, Sample{
+				Point:  to32(pose.Apply(p)),
+				Normal: to32(rotate(pose, normal)),
+				Area:   float32(footprint(rays, i, stride, p[2]) / facing),
+				Facing: float32(facing),
+			})
+		}
+	}
+	return dst
+}
+
+// footprint returns the area in mm² that stride×stride pixels cover at depth z across the ray.
+func footprint(rays *camera.RayTable, i, stride int, z float64) float64 {
+	w := rays.Width
+	dx := float64(rays.X[i+stride]) - float64(rays.X[i])
+	dy := float64(rays.Y[i+stride*w]) - float64(rays.Y[i])
+	if math.IsNaN(dx) || math.IsNaN(dy) {
+		return 0
+	}
+	return math.Abs(dx*dy) * z * z
+}
+
+func near(p, q [3]float64) bool { return math.Abs(p[2]-q[2]) <= edgeStep*min(p[2], q[2]) }
+
+func sub(a, b [3]float64) [3]float64 { return [3]float64{a[0] - b[0], a[1] - b[1], a[2] - b[2]} }
+
+func scale(a [3]float64, f float64) [3]float64 { return [3]float64{a[0] * f, a[1] * f, a[2] * f} }
+
+func dot(a, b [3]float64) float64 { return a[0]*b[0] + a[1]*b[1] + a[2]*b[2] }
+
+func length(a [3]float64) float64 { return math.Sqrt(dot(a, a)) }
+
+func cross(a, b [3]float64) [3]float64 {
+	return [3]float64{a[1]*b[2] - a[2]*b[1], a[2]*b[0] - a[0]*b[2], a[0]*b[1] - a[1]*b[0]}
+}
+
+func to32(a [3]float64) [3]float32 { return [3]float32{float32(a[0]), float32(a[1]), float32(a[2])} }
+
+func to64(a [3]float32) [3]float64 { return [3]float64{float64(a[0]), float64(a[1]), float64(a[2])} }
+
+// rotate applies the rotation of m.
+func rotate(m *camera.Transform, v [3]float64) [3]float64 { return sub(m.Apply(v), m.T) }
