@@ -17,7 +17,7 @@ type Points struct {
 	Camera          int    `json:"camera"`          // index in the session, as in the frame header
 	CameraName      string `json:"cameraName"`      // the sensor's name or serial number
 	Quality         string `json:"quality"`         // last part of the track name
-	Layout          string `json:"layout"`          // "A", "B" or "C" of the frame format
+	Layout          string `json:"layout"`          // "A", "B", "C" or "W" of the frame format
 	Descriptions    int    `json:"descriptions"`    // subgroups of a frame: 1 or 4
 	MaxPoints       int    `json:"maxPoints"`       // maximum points per frame
 	DeliveryTimeout int    `json:"deliveryTimeout"` // milliseconds; 0 = none
@@ -48,23 +48,34 @@ func (p *Points) validate(path string, t *Track) error {
 	switch {
 	case p.Camera < 0 || p.Camera > math.MaxUint16:
 		return bad(path+".camera", "%d is not in 0…65535", p.Camera)
-	case p.Layout != "A" && p.Layout != "B" && p.Layout != "C":
-		return bad(path+".layout", "%.40q: want A, B or C", p.Layout)
+	case p.Layout != "A" && p.Layout != "B" && p.Layout != "C" && p.Layout != LayoutVideo:
+		return bad(path+".layout", "%.40q: want A, B, C or W", p.Layout)
 	case p.Descriptions != 1 && p.Descriptions != 4:
 		return bad(path+".descriptions", "%d: want 1 or 4", p.Descriptions)
+	case p.Descriptions != 1 && p.Layout == LayoutVideo:
+		return bad(path+".descriptions", "%d: want 1 in layout W", p.Descriptions)
 	case p.MaxPoints <= 0 || p.MaxPoints > MaxPoints:
 		return bad(path+".maxPoints", "%d is not in 1…%d", p.MaxPoints, MaxPoints)
 	case p.DeliveryTimeout < 0 || p.DeliveryTimeout > math.MaxInt32:
 		return bad(path+".deliveryTimeout", "%d is not in 0…%d ms", p.DeliveryTimeout, math.MaxInt32)
 	case !CheckDelivery(p.Delivery):
 		return bad(path+".delivery", "%.40q: want %s or %s", p.Delivery, DeliveryStream, DeliveryDatagram)
-	case p.Layout == "A" && (t.Width < 1 || t.Height < 1 || t.Width > maxGrid || t.Height > maxGrid):
-		return bad(path+".layout", "layout A needs width and height in 1…%d, not %d×%d", maxGrid, t.Width, t.Height)
-	case p.Layout == "A" && t.InitRef == "":
-		return bad(path+".layout", "layout A needs an initRef to the camera's geometry")
+	case p.Delivery == DeliveryDatagram && p.Layout == LayoutVideo:
+		return bad(path+".delivery", "%q: layout W is delivered on streams", p.Delivery)
+	case p.onGrid() && (t.Width < 1 || t.Height < 1 || t.Width > maxGrid || t.Height > maxGrid):
+		return bad(path+".layout", "layout %s needs width and height in 1…%d, not %d×%d", p.Layout, maxGrid, t.Width,
+			t.Height)
+	case p.onGrid() && t.InitRef == "":
+		return bad(path+".layout", "layout %s needs an initRef to the camera's geometry", p.Layout)
 	}
 	return nil
 }
+
+// LayoutVideo is the layout of a track whose groups have several frames (docs/spec/video-frame.md).
+const LayoutVideo = "W"
+
+// onGrid reports whether frames are pixels of a grid.
+func (p *Points) onGrid() bool { return p.Layout == "A" || p.Layout == LayoutVideo }
 
 // PointsTrack returns the name of a camera's track at a quality.
 func PointsTrack(camera int, quality string) string {
@@ -74,8 +85,8 @@ func PointsTrack(camera int, quality string) string {
 // CameraInit is the data about a camera that a player needs before its first frame. It is sent
 // inline as initialization data, as JSON in base64.
 type CameraInit struct {
-	// Grid is the lens of the frame's pixel grid. Players use it to compute the ray table of layout
-	// A.
+	// Grid is the lens of the frame's pixel grid. Players use it to compute the ray table of layouts
+	// A and W.
 	Grid camera.Intrinsics `json:"grid"`
 	// Pose maps grid camera coordinates to session coordinates, in millimetres.
 	Pose camera.Transform `json:"pose"`
@@ -130,7 +141,7 @@ func (c *Catalog) Init(t Track) (CameraInit, error) {
 		return CameraInit{}, fmt.Errorf("catalog: %s.depthMin: %d mm exceeds depthMax, %d mm", path,
 			init.DepthMin, init.DepthMax)
 	}
-	if t.Points != nil && t.Points.Layout == "A" && (init.Grid.Width != t.Width || init.Grid.Height != t.Height) {
+	if t.Points != nil && t.Points.onGrid() && (init.Grid.Width != t.Width || init.Grid.Height != t.Height) {
 		return CameraInit{}, fmt.Errorf("catalog: %s.grid: %d×%d pixels, but track %.80q has %d×%d",
 			path, init.Grid.Width, init.Grid.Height, t.Name, t.Width, t.Height)
 	}
