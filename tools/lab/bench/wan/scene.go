@@ -22,7 +22,7 @@ const (
 
 // sequence is a camera's view of a scene whose exact depth is known.
 type sequence struct {
-	lens  camera.Intrinsics // zero for recorded frames
+	cal   camera.Calibration // of a synthetic camera
 	rays  camera.RayTable
 	pose  camera.Transform
 	exact [][]uint16 // by frame, in units of tenth, 0 = no surface; one for a static scene
@@ -44,14 +44,21 @@ func (s *sequence) capture(k int, g *pointcloud.Grid) (exact []uint16, err error
 		s.absent = flicker(exact, s.sensor.width, s.sensor.height)
 	}
 	s.sensor.sense(s.depth, exact, s.absent)
-	if s.mapper == nil {
-		g.Width, g.Height = s.sensor.width, s.sensor.height
-		g.Depth, g.Color = append(g.Depth[:0], s.depth...), append(g.Color[:0], s.color...)
-	} else if err := s.mapper.Map(&source.Frame{Depth: s.depth, Color: s.jpeg[at], Format: camera.MJPG}, g); err != nil {
+	if err := s.paint(at, s.depth, g); err != nil {
 		return nil, err
 	}
 	s.sensor.tint(g)
 	return exact, nil
+}
+
+// paint writes depth with the colour of a frame to g.
+func (s *sequence) paint(at int, depth []uint16, g *pointcloud.Grid) error {
+	if s.mapper == nil {
+		g.Width, g.Height = s.sensor.width, s.sensor.height
+		g.Depth, g.Color = append(g.Depth[:0], depth...), append(g.Color[:0], s.color...)
+		return nil
+	}
+	return s.mapper.Map(&source.Frame{Depth: depth, Color: s.jpeg[at], Format: camera.MJPG}, g)
 }
 
 // restart makes the sequence repeat from its first frame with the same jitter.
@@ -63,12 +70,6 @@ func (s *sequence) close() {
 	if s.mapper != nil {
 		s.mapper.Close()
 	}
-}
-
-// scene is a set of cameras that see the same.
-type scene struct {
-	name      string
-	sequences []*sequence
 }
 
 // performer renders the synthetic performer in a room, seen by four cameras.
@@ -88,12 +89,11 @@ func performer(ctx context.Context, frames int) ([]*sequence, error) {
 	}
 	for i, s := range list {
 		from := studio.Cameras[i]
-		cal := from.Calibration()
-		s.lens, s.pose = cal.Depth, studio.Poses[from.Name()]
-		if s.mapper, err = depthmap.New(cal, depthmap.Config{}); err != nil {
+		s.cal, s.pose = from.Calibration(), studio.Poses[from.Name()]
+		if s.mapper, err = depthmap.New(s.cal, depthmap.Config{}); err != nil {
 			return nil, err
 		}
-		s.prepare(s.lens.RayTable())
+		s.prepare(s.cal.Depth.RayTable())
 	}
 	return list, nil
 }
@@ -115,11 +115,21 @@ func tenths(depth []float32) []uint16 {
 	return out
 }
 
+// ideal writes frame k as a camera without jitter would capture it.
+func (s *sequence) ideal(k int, g *pointcloud.Grid) error {
+	at := k % len(s.exact)
+	depth := make([]uint16, len(s.depth))
+	for i, e := range s.exact[at] {
+		depth[i] = uint16(math.Round(float64(e) * tenth))
+	}
+	return s.paint(at, depth, g)
+}
+
 // still returns a camera's first frame as a static scene.
-func (s *sequence) still(cal camera.Calibration) (*sequence, error) {
-	t := &sequence{lens: s.lens, pose: s.pose, exact: s.exact[:1], jpeg: s.jpeg[:1]}
+func (s *sequence) still() (*sequence, error) {
+	t := &sequence{cal: s.cal, pose: s.pose, exact: s.exact[:1], jpeg: s.jpeg[:1]}
 	var err error
-	if t.mapper, err = depthmap.New(cal, depthmap.Config{}); err != nil {
+	if t.mapper, err = depthmap.New(t.cal, depthmap.Config{}); err != nil {
 		return nil, err
 	}
 	t.prepare(s.rays)
