@@ -64,6 +64,7 @@ type Config struct {
 	Layout          string        `yaml:"layout"`
 	Descriptions    int           `yaml:"descriptions"`
 	Low             bool          `yaml:"low"`
+	High            bool          `yaml:"high"`
 	Delivery        string        `yaml:"delivery"`
 	DeliveryTimeout time.Duration `yaml:"deliveryTimeout"`
 	AlwaysEncode    bool          `yaml:"alwaysEncode"`
@@ -137,7 +138,7 @@ func (c *Config) Validate() error {
 	} else if m == camera.ColorOff {
 		return fmt.Errorf("colorMode is %q, but points take their colour from the colour camera", c.ColorMode)
 	}
-	_, knownLayout := pointcloud.ParseLayout(c.Layout)
+	layout, knownLayout := pointcloud.ParseLayout(c.Layout)
 	if _, err := c.colorFormat(); err != nil {
 		return fmt.Errorf("k4a.format: %w", err)
 	}
@@ -148,7 +149,7 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("cameras is %d, want 1 to %d, or 0 for all cameras of a source", c.Cameras, maxCameras)
 	case !(c.FPS >= 0.1 && c.FPS <= 120):
 		return fmt.Errorf("fps is %g, want 0.1 to 120", c.FPS)
-	case !knownLayout:
+	case !knownLayout || layout == pointcloud.LayoutVideo:
 		return fmt.Errorf("layout is %q, want a, b or c", c.Layout)
 	case c.Descriptions != 1 && c.Descriptions != 4:
 		return fmt.Errorf("descriptions is %d, want 1 or 4", c.Descriptions)

@@ -179,6 +179,10 @@ z forward) to studio space:
 		More: "The track is points/<camera>/low.",
 	},
 	{
+		Key: "high", Help: "Also publish each camera as video, with loss, at a tenth of the bit rate.",
+		More: "The track is points/<camera>/high, encoded only while watched.",
+	},
+	{
 		Key:  "delivery",
 		Help: "Delivery of point frames: stream, or datagram (in parts; viewers fetch lost ones).",
 	},

@@ -38,8 +38,8 @@ func (m *Medium) Describe(c *catalog.Catalog) error {
 				Bitrate:   int64(float64(pixels) * t.layout.BytesPerPoint() * 8 / l.period.Seconds()),
 				Points: &catalog.Points{
 					Camera: l.number, CameraName: l.src.Name(), Quality: t.quality, Layout: t.layout.String(),
-					Descriptions: m.cfg.Descriptions, MaxPoints: pixels,
-					DeliveryTimeout: int(m.cfg.DeliveryTimeout.Milliseconds()), Delivery: m.cfg.Delivery,
+					Descriptions: t.descriptions(m.cfg.Descriptions), MaxPoints: pixels,
+					DeliveryTimeout: int(m.cfg.DeliveryTimeout.Milliseconds()), Delivery: t.delivery,
 				},
 			}
 			if t.layout.OnGrid() {

@@ -80,11 +80,37 @@ func newPipeline(of *Medium, number int, c Camera) (*pipeline, error) {
 	l.move(c.Pose)
 	var lens camera.Intrinsics
 	lens, l.toDepth = m.Output()
-	l.tracks = append(l.tracks, newPointsTrack(l, qualityFull, lens))
+	qualities := map[string]camera.Intrinsics{qualityFull: lens}
 	if of.cfg.Low {
-		l.tracks = append(l.tracks, newPointsTrack(l, qualityLow, halfLens(lens)))
+		qualities[qualityLow] = halfLens(lens)
+	}
+	if of.cfg.High {
+		qualities[qualityHigh] = lens
+	}
+	for _, quality := range []string{qualityFull, qualityLow, qualityHigh} {
+		lens, ok := qualities[quality]
+		if !ok {
+			continue
+		}
+		t, err := newPointsTrack(l, quality, lens)
+		if err != nil {
+			l.free()
+			return nil, err
+		}
+		l.tracks = append(l.tracks, t)
 	}
 	return l, nil
+}
+
+// free frees the mapper and the encoders.
+func (l *pipeline) free() {
+	l.encoder.Close()
+	l.mapper.Close()
+	for _, t := range l.tracks {
+		if t.video != nil {
+			t.video.close()
+		}
+	}
 }
 
 // move sets the depth camera's pose. The crop box uses it from the next frame on.
@@ -228,7 +254,7 @@ func (l *pipeline) publish(c *capture) {
 		if !t.due.Load() && !t.wanted(begun) {
 			continue
 		}
-		group, encoding := t.group, time.Now()
+		group, encoding := t.newestGroup(), time.Now()
 		n, err := t.publish(l.encoder, h, &l.grid)
 		if err != nil {
 			l.fail(err)

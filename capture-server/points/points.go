@@ -3,7 +3,7 @@
 // points/<camera>/<quality>. The track pose carries the camera poses.
 //
 // One frame is one group. Description i is object i of subgroup i, with falling priority, so that a
-// congested hop drops density instead of frames. With datagram delivery each description is cut
+// congested hop drops density instead of frames. In quality high a group is a second of frames. With datagram delivery each description is cut
 // into objects that fit a datagram (internal/parts).
 package points
 
@@ -35,6 +35,9 @@ type Config struct {
 	Descriptions int               // 1 or 4; 0 is 1
 	// Low adds to each camera a track with every second pixel in x and y.
 	Low bool
+	// High adds to each camera a track in layout W, with loss and at a tenth of the bit rate. It is
+	// encoded only while watched.
+	High bool
 	// DeliveryTimeout is the age at which the rest of a frame is dropped; 0 disables it.
 	DeliveryTimeout time.Duration
 	// Delivery is catalog.DeliveryStream (the default) or catalog.DeliveryDatagram.
@@ -134,8 +137,7 @@ func (m *Medium) Close() {
 // release frees encoders and mappers.
 func (m *Medium) release() {
 	for _, l := range m.pipelines {
-		l.encoder.Close()
-		l.mapper.Close()
+		l.free()
 	}
 }
 

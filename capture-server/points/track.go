@@ -17,12 +17,14 @@ import (
 // Qualities of a camera's tracks.
 const (
 	qualityFull = "full"
-	qualityLow  = "low" // every second pixel in x and y
+	qualityLow  = "low"  // every second pixel in x and y
+	qualityHigh = "high" // layout W, at a tenth of the bit rate
 )
 
 // pointsTrack is one quality of one camera. Only the encoding goroutine publishes on it.
 type pointsTrack struct {
 	*origin.Track
+	video    *video // nil unless layout is LayoutVideo
 	quality  string
 	lens     camera.Intrinsics // lens of the frames' pixels
 	layout   pointcloud.Layout
@@ -38,19 +40,36 @@ type pointsTrack struct {
 	frame pointcloud.Frame
 }
 
-func newPointsTrack(l *pipeline, quality string, lens camera.Intrinsics) *pointsTrack {
+func newPointsTrack(l *pipeline, quality string, lens camera.Intrinsics) (*pointsTrack, error) {
 	t := &pointsTrack{
-		Track: l.m.session.NewTrack(publish.Track{
-			Name: catalog.PointsTrack(l.number, quality), Priority: priorityDescription,
-			DeliveryTimeout: l.m.cfg.DeliveryTimeout,
-		}),
 		quality: quality, lens: lens, layout: l.m.cfg.Layout, always: l.m.cfg.AlwaysEncode,
 		delivery: l.m.cfg.Delivery, group: publish.FirstGroup(),
 	}
+	track := publish.Track{
+		Name: catalog.PointsTrack(l.number, quality), Priority: priorityDescription,
+		DeliveryTimeout: l.m.cfg.DeliveryTimeout,
+	}
+	if quality == qualityHigh {
+		v, err := newVideo(l, track, lens)
+		if err != nil {
+			return nil, err
+		}
+		t.video, t.Track, t.layout, t.delivery = v, v.track, pointcloud.LayoutVideo, catalog.DeliveryStream
+		return t, nil
+	}
+	t.Track = l.m.session.NewTrack(track)
 	if !t.layout.OnGrid() {
 		t.rays = lens.RayTable()
 	}
-	return t
+	return t, nil
+}
+
+// descriptions returns the number of objects per frame.
+func (t *pointsTrack) descriptions(configured int) int {
+	if t.video != nil {
+		return 1
+	}
+	return configured
 }
 
 // halfLens returns the lens of an image made of every second pixel: pixel (2u, 2v) of in becomes
@@ -66,6 +85,10 @@ func (t *pointsTrack) wanted(now time.Time) bool {
 	if t.always || t.Viewers() > 0 {
 		return true
 	}
+	if t.video != nil {
+		t.video.rest()
+		return false
+	}
 	if t.due.Load() { // load due before newest; publish stores them in reverse order
 		return false
 	}
@@ -76,6 +99,13 @@ func (t *pointsTrack) wanted(now time.Time) bool {
 // publish encodes a frame and writes each description to the track as soon as it is encoded. It
 // returns the frame's size in bytes.
 func (t *pointsTrack) publish(e *pointcloud.Encoder, h pointcloud.Header, g *pointcloud.Grid) (size int, err error) {
+	if t.video != nil {
+		if size, err = t.video.publish(h, g); err != nil {
+			return size, err
+		}
+		t.published()
+		return size, nil
+	}
 	if t.quality == qualityLow {
 		halve(&t.half, g)
 		g = &t.half
@@ -100,10 +130,24 @@ func (t *pointsTrack) publish(e *pointcloud.Encoder, h pointcloud.Header, g *poi
 		size += len(payload)
 	}
 	t.group++
+	t.published()
+	return size, nil
+}
+
+// published records that a frame was published.
+func (t *pointsTrack) published() {
 	now := time.Now()
 	t.newest.Store(&now)
 	t.due.Store(false)
-	return size, nil
+}
+
+// newestGroup returns the group of the next frame, or of the current one in layout W.
+func (t *pointsTrack) newestGroup() uint64 {
+	if t.video == nil {
+		return t.group
+	}
+	l, _ := t.Largest()
+	return l.Group
 }
 
 // halve fills dst with every second pixel of g in x and y.

@@ -61,7 +61,7 @@ var layouts = [...]layout{
 		undo:      func(raw []byte, _ int, f *Frame, _ phase) bool { return deinterleave(raw, &f.Points) },
 	},
 	LayoutVideo: {
-		letter: "W", onGrid: true, codec: CodecVideo, bytesPerPoint: 0.2,
+		letter: "W", onGrid: true, codec: CodecVideo, bytesPerPoint: 0.05,
 		rawBounds: func(h Header) (least, most uint64) { return 1, 3*uint64(h.Width)*uint64(h.Height) + 1 },
 	},
 }

@@ -1,0 +1,139 @@
+package points
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"holocast/capture-server/publish"
+	"holocast/internal/camera"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
+	"holocast/internal/pointcloud"
+	"holocast/internal/pointvideo"
+)
+
+const (
+	// keyInterval is the length of a group, and the longest wait of a viewer that lost an object and
+	// cannot request a group.
+	keyInterval = time.Second
+	// renewInterval is the minimum time between groups that viewers request.
+	renewInterval = 250 * time.Millisecond
+)
+
+// video is the state of a track in layout W. Its frames are encoded only while watched: a group is
+// the objects of one subgroup, from a key frame on.
+type video struct {
+	track         *origin.Track
+	width, height int
+	renew         atomic.Bool // a viewer requested a group
+
+	mu      sync.Mutex
+	encoder *pointvideo.Encoder // nil before the first frame
+	feed    *origin.Feed        // of the current group, or nil
+	group   uint64              // next group
+	object  uint64              // next object in the group
+	began   time.Time           // when the group began
+}
+
+// newVideo adds the track. It checks the encoder without keeping its memory.
+func newVideo(l *pipeline, t publish.Track, lens camera.Intrinsics) (*video, error) {
+	e, err := pointvideo.NewEncoder(pointvideo.Config{Width: lens.Width, Height: lens.Height})
+	if err != nil {
+		return nil, err
+	}
+	e.Close()
+	t.Properties = append(t.Properties, wire.KeyValue{Type: wire.PropertyDynamicGroups, Int: 1})
+	v := &video{width: lens.Width, height: lens.Height, track: l.m.session.NewTrack(t), group: publish.FirstGroup()}
+	v.track.NewGroup = v.request
+	return v, nil
+}
+
+// request asks for a new group, unless the current group is already the requested one or a later
+// one (§10.2.14).
+func (v *video) request(group uint64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if group == 0 || group >= v.group {
+		v.renew.Store(true)
+	}
+}
+
+// publish encodes a frame and writes it to the current group, or to a new one if that is due.
+func (v *video) publish(h pointcloud.Header, g *pointcloud.Grid) (size int, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.encoder == nil {
+		v.encoder, err = pointvideo.NewEncoder(pointvideo.Config{Width: v.width, Height: v.height})
+		if err != nil {
+			return 0, err
+		}
+	}
+	now := time.Now()
+	age := now.Sub(v.began)
+	key := v.feed == nil || age >= keyInterval || age >= renewInterval && v.renew.Load()
+	payload, err := v.encoder.Encode(nil, h, g, key) // the track keeps it
+	if err != nil {
+		v.end()
+		return 0, err
+	}
+	if key {
+		v.end()
+		v.renew.Store(false)
+		v.began = now
+		if v.feed, err = v.open(); err != nil {
+			return 0, err
+		}
+	}
+	if err := v.feed.WriteObject(moqt.Object{ID: v.object}, payload); err != nil {
+		v.end()
+		return 0, err
+	}
+	v.object++
+	return len(payload), nil
+}
+
+// open starts a group.
+func (v *video) open() (*origin.Feed, error) {
+	h := wire.SubgroupHeader{
+		Group: v.group, Mode: wire.SubgroupIDExplicit, Priority: priorityDescription, EndOfGroup: true, FirstObject: true,
+	}
+	v.group++
+	v.object = 0
+	return v.track.OpenSubgroup(h)
+}
+
+// end ends the current group.
+func (v *video) end() {
+	if v.feed != nil {
+		_ = v.feed.Close() // the cache may have evicted the group
+		v.feed = nil
+	}
+}
+
+// rest ends the current group and adds an empty one, so that the next viewer joins without frames of
+// the past.
+func (v *video) rest() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.feed == nil {
+		return
+	}
+	v.end()
+	if f, err := v.open(); err == nil {
+		_ = f.WriteObject(moqt.Object{Status: wire.StatusEndOfGroup}, nil) // fails only after the track has ended
+		_ = f.Close()
+	}
+}
+
+// close frees the encoder.
+func (v *video) close() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.end()
+	if v.encoder != nil {
+		v.encoder.Close()
+		v.encoder = nil
+	}
+}
