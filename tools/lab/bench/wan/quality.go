@@ -4,12 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
-	"time"
 
 	"holocast/internal/camera"
 	"holocast/internal/pointcloud"
 	"holocast/internal/qoe"
+	"holocast/tools/lab/bench/internal/cputime"
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
@@ -72,10 +73,10 @@ type Coded struct {
 	Moving        Errors  `json:"moving"`
 	ColorPSNR     float64 `json:"color_psnr"` // to the captured colour
 	Appearance
-	EncodeMs float64 `json:"encode_ms"` // median
+	EncodeMs float64 `json:"encode_ms"` // median CPU time
 	DecodeMs float64 `json:"decode_ms"`
 
-	Bytes []int `json:"-"` // of each frame, over the cameras
+	Bytes []int `json:"bytes,omitempty"` // of each frame, over all cameras
 }
 
 // Appearance holds the errors of clouds and of their pictures, to those of the exact depth.
@@ -96,30 +97,26 @@ type extent struct {
 
 func extentOf(quick bool) extent {
 	if quick {
-		return extent{still: 24, moving: 24, recorded: 1, shots: []int{20}, views: 2}
+		return extent{still: fps, moving: fps, recorded: 1, shots: []int{20}, views: 2}
 	}
-	return extent{still: 3 * fps, moving: loop, recorded: cameras, shots: []int{20, 50, 80}, views: 4}
+	return extent{still: 2 * fps, moving: loop, recorded: cameras, shots: []int{25, 55}, views: 3}
 }
 
 // measureQuality measures all codecs on all scenes.
-func (r *Result) measureQuality(ctx context.Context, o Options) error {
+func (r *Result) measureQuality(ctx context.Context, o Options, moving []*sequence) error {
 	x := extentOf(o.Quick)
-	fmt.Fprintf(o.Log, "rendering %d frames of %d cameras\n", x.moving, cameras)
-	moving, err := performer(ctx, x.moving)
-	if err != nil {
-		return err
-	}
 	still, err := moving[0].still()
 	if err != nil {
 		return err
 	}
 	real, err := recorded(o.Data)
 	if err != nil {
+		still.close()
 		return err
 	}
 	real = real[:min(len(real), x.recorded)]
 	defer func() {
-		for _, s := range slices.Concat(moving, []*sequence{still}, real) {
+		for _, s := range append(real, still) {
 			s.close()
 		}
 	}()
@@ -203,6 +200,8 @@ func (m *measurement) run(ctx context.Context, frames int, log io.Writer) error 
 
 // camera codes a camera's frames with all codecs in turn.
 func (m *measurement) camera(ctx context.Context, s *sequence, seed uint64) error {
+	runtime.LockOSThread() // times are those of the thread
+	defer runtime.UnlockOSThread()
 	s.restart(seed)
 	var coders []coder
 	defer func() {
@@ -234,17 +233,17 @@ func (m *measurement) camera(ctx context.Context, s *sequence, seed uint64) erro
 		}
 		previous = exact
 		for i, c := range coders {
-			start := time.Now()
+			start := cputime.Thread()
 			if object, err = c.encode(object[:0], &g); err != nil {
 				return fmt.Errorf("%s: %w", codecs[i].name, err)
 			}
-			encoded := time.Now()
+			encoded := cputime.Thread()
 			if err := c.decode(&decoded, object); err != nil {
 				return fmt.Errorf("%s: %w", codecs[i].name, err)
 			}
 			t := &m.totals[i]
-			t.decodeMs = append(t.decodeMs, time.Since(encoded).Seconds()*1e3)
-			t.encodeMs = append(t.encodeMs, encoded.Sub(start).Seconds()*1e3)
+			t.decodeMs = append(t.decodeMs, (cputime.Thread()-encoded).Seconds()*1e3)
+			t.encodeMs = append(t.encodeMs, (encoded-start).Seconds()*1e3)
 			t.count(frame, len(object))
 			t.add(frame, &g, &decoded)
 		}
@@ -375,7 +374,7 @@ func (m *measurement) coded(name string, t *totals) Coded {
 	return c
 }
 
-// draco adds Draco's figures, on the first camera's shots.
+// draco adds Draco's figures on the first camera's shots.
 func (m *measurement) draco(ctx context.Context) error {
 	var t totals
 	rays := &m.sequences[0].rays

@@ -2,6 +2,7 @@ package wan
 
 import (
 	"context"
+	"fmt"
 	"io"
 )
 
@@ -14,8 +15,24 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if err := o.check(); err != nil {
 		return r, err
 	}
+	frames := extentOf(o.Quick).moving
+	fmt.Fprintf(o.Log, "rendering %d frames of %d cameras\n", frames, cameras)
+	moving, err := performer(ctx, frames)
+	if err != nil {
+		return r, err
+	}
+	defer func() {
+		for _, s := range moving {
+			s.close()
+		}
+	}()
 	if o.has(qualityPart) {
-		if err := r.measureQuality(ctx, o); err != nil {
+		if err := r.measureQuality(ctx, o, moving); err != nil {
+			return r, err
+		}
+	}
+	if o.has(pathsPart) {
+		if err := r.measurePaths(ctx, o, moving, frames); err != nil {
 			return r, err
 		}
 	}

@@ -13,8 +13,8 @@ import (
 // viewWidth and viewHeight are the size of a rendered view in pixels.
 const viewWidth, viewHeight = 640, 480
 
-// walk returns the viewer's position after part t of a walk, in degrees: around the front of the
-// scene and back, rising and falling.
+// walk returns the viewer's position after part t of a walk, in degrees from the first camera: to
+// either side, rising and falling.
 func walk(t float64) (azimuth, elevation float64) {
 	return 40 * math.Sin(2*math.Pi*t), 12 + 10*math.Sin(4*math.Pi*t)
 }
@@ -35,8 +35,11 @@ func (s shot) clouds(from []*sequence) (points []pointcloud.Points, at [][3]floa
 // section, so that all pictures agree.
 func (s shot) view(from []*sequence, fit []pointcloud.Points, t float64) (*image.RGBA, error) {
 	points, at := s.clouds(from)
-	o := render.Options{Width: viewWidth, Height: viewHeight, YUp: from[0].pose != camera.Identity, Sensors: at, Fit: fit}
+	o := render.Options{Width: viewWidth, Height: viewHeight, Sensors: at, Fit: fit}
 	o.Azimuth, o.Elevation = walk(t)
+	if from[0].pose != camera.Identity { // the studio's first camera looks along −z, and y points up
+		o.Azimuth, o.YUp = o.Azimuth+180, true
+	}
 	return render.Image(o, points...)
 }
 

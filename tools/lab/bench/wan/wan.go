@@ -46,6 +46,7 @@ type Result struct {
 	Scenes []Scene `json:"scenes,omitempty"`
 	Curve  []Point `json:"curve,omitempty"`
 	Draco  bool    `json:"draco"` // whether Draco was measured
+	Paths  []Run   `json:"paths,omitempty"`
 
 	pictures []picture
 }
@@ -85,6 +86,11 @@ func (r *Result) summarize() {
 			}
 		}
 	}
+	for _, run := range r.Paths {
+		if run.Contender == layoutW && run.Path == homePath {
+			r.DelayP50, r.DelayP95, r.Freezes = run.DelayP50, run.DelayP95, run.Freezes200
+		}
+	}
 }
 
 // With adds the parts of an earlier result that r lacks.
@@ -96,6 +102,9 @@ func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	if len(r.Scenes) == 0 {
 		r.Scenes, r.Curve, r.Draco = old.Scenes, old.Curve, old.Draco
 	}
+	if len(r.Paths) == 0 {
+		r.Paths = old.Paths
+	}
 	r.summarize()
 	return r, nil
 }
@@ -104,6 +113,9 @@ func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 func (r Result) Measured() (parts []string) {
 	if len(r.Scenes) > 0 {
 		parts = append(parts, qualityPart)
+	}
+	if len(r.Paths) > 0 {
+		parts = append(parts, pathsPart)
 	}
 	return parts
 }
