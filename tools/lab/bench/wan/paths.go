@@ -96,9 +96,9 @@ func scaled(rate []float64) (steps []step) {
 	return steps
 }
 
-// Run holds what four cameras' viewer received over a path. Frames in layout W count only with all
+// PathRun holds what four cameras' viewer received over a path. Frames in layout W count only with all
 // frames of their group before them.
-type Run struct {
+type PathRun struct {
 	Path      string  `json:"path"`
 	Contender string  `json:"contender"`
 	Mbps      float64 `json:"mbps"` // sent by the cameras
@@ -133,7 +133,7 @@ type sample struct{ captured, shown time.Duration }
 
 // figures computes the figures of frames captured between from and to. cameras holds the frames that
 // each camera's viewer showed, in order.
-func (r *Run) figures(cameras [][]sample, from, to time.Duration, changed time.Duration) {
+func (r *PathRun) figures(cameras [][]sample, from, to time.Duration, changed time.Duration) {
 	var delays []time.Duration
 	frames := 0
 	for _, shown := range cameras {
@@ -159,7 +159,7 @@ func (r *Run) figures(cameras [][]sample, from, to time.Duration, changed time.D
 }
 
 // gap counts the time between two shown frames.
-func (r *Run) gap(d time.Duration) {
+func (r *PathRun) gap(d time.Duration) {
 	if d >= 200*time.Millisecond {
 		r.Freezes200++
 		r.LongestMs = max(r.LongestMs, ms(d))

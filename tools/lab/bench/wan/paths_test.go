@@ -19,19 +19,19 @@ func shown(seconds int, delay time.Duration) (list []sample) {
 
 func TestRunFigures(t *testing.T) {
 	smooth := shown(4, 50*time.Millisecond)
-	var r Run
+	var r PathRun
 	r.figures([][]sample{smooth, smooth}, time.Second, 4*time.Second, 0)
 	if r.FPS != 30 || r.DelayP50 != 50 || r.DelayP95 != 50 || r.Freezes200 != 0 || r.RecoveryS != 0 {
 		t.Errorf("smooth: %+v", r)
 	}
 	// One camera misses the 7 frames from 2 s on (8 frame times are 267 ms), the other 15 (533 ms).
 	hole := func(n int) []sample { return append(append([]sample(nil), smooth[:60]...), smooth[60+n:]...) }
-	r = Run{}
+	r = PathRun{}
 	r.figures([][]sample{hole(7), hole(15)}, 0, 4*time.Second, 0)
 	if r.Freezes200 != 2 || r.Freezes300 != 1 || r.LongestMs != 533.3 {
 		t.Errorf("holes: %+v", r)
 	}
-	r = Run{}
+	r = PathRun{}
 	r.figures([][]sample{smooth[:60]}, 0, 4*time.Second, 0)
 	if r.Freezes300 != 1 || r.FPS != 15 {
 		t.Errorf("no frame in the second half: %+v", r)

@@ -68,7 +68,7 @@ func (r *Result) measurePaths(ctx context.Context, o Options, from []*sequence, 
 }
 
 // measurePath runs publisher and relay on host a and the viewer on host b.
-func measurePath(ctx context.Context, p path, s stream, binary string, duration time.Duration) (run Run, err error) {
+func measurePath(ctx context.Context, p path, s stream, binary string, duration time.Duration) (run PathRun, err error) {
 	t, err := topology.OnePath("wan", p.conditions())
 	if err != nil {
 		return run, err
@@ -130,7 +130,7 @@ func measurePath(ctx context.Context, p path, s stream, binary string, duration 
 	if err := pause.For(ctx, deliveryTimeout+time.Second); err != nil { // for frames in flight
 		return run, err
 	}
-	run = Run{Path: p.name, Contender: s.contender, Mbps: s.mbps()}
+	run = PathRun{Path: p.name, Contender: s.contender, Mbps: s.mbps()}
 	var shown [][]sample
 	for _, v := range views {
 		shown = append(shown, v.all())

@@ -46,7 +46,7 @@ type Result struct {
 	Scenes []Scene `json:"scenes,omitempty"`
 	Curve  []Point `json:"curve,omitempty"`
 	Draco  bool    `json:"draco"` // whether Draco was measured
-	Paths  []Run   `json:"paths,omitempty"`
+	Paths  []PathRun   `json:"paths,omitempty"`
 
 	pictures []picture
 }
