@@ -102,6 +102,7 @@ type PathRun struct {
 	Path      string  `json:"path"`
 	Contender string  `json:"contender"`
 	Mbps      float64 `json:"mbps"` // sent by the cameras
+	DepthQP   int     `json:"depth_qp,omitempty"`
 	Seconds   float64 `json:"seconds"`
 	FPS       float64 `json:"fps"` // shown, mean of the cameras
 

@@ -14,7 +14,12 @@ type stream struct {
 	contender string
 	objects   [][][]byte // by camera and frame
 	group     int        // frames
+	stagger   int        // frames by which each camera's groups begin before the previous camera's
+	qp        int        // quantizer of layout W's depth
 }
+
+// layoutWStaggered is layout W whose cameras send key frames at different times.
+const layoutWStaggered = "W, staggered key frames"
 
 // mbps returns the bit rate of all cameras.
 func (s stream) mbps() float64 {
@@ -28,42 +33,53 @@ func (s stream) mbps() float64 {
 	return mbps(bytes, frames)
 }
 
-// streams encodes the performer in layout A, and in layout W at the finest quantizers that fit the
-// share of the home connection's rate.
+// streams encodes the performer in layout W, at the finest quantizers that fit the share of the home
+// connection's rate, and in layout A.
 func streams(ctx context.Context, from []*sequence, frames int, log io.Writer) (list []stream, err error) {
 	frames -= frames % group // the loop ends with a group
+	video := stream{contender: layoutW, group: group}
 	for qp := leastQP; ; qp += 2 {
-		s := stream{contender: layoutW, group: group}
-		for i, camera := range from {
-			c, err := newVideoCoder(camera.rays.Width, camera.rays.Height, qp, qp+2)
-			if err != nil {
-				return nil, err
-			}
-			objects, err := encodeLoop(ctx, camera, c, frames, i)
-			if err != nil {
-				return nil, err
-			}
-			s.objects = append(s.objects, objects)
-		}
-		fmt.Fprintf(log, "layout W, quantizers %d and %d: %.1f Mbit/s of four cameras\n", qp, qp+2, s.mbps())
-		if s.mbps() <= share*homeRate || qp >= coarseQP {
-			list = append(list, s)
-			break
-		}
-	}
-	a := stream{contender: layoutA, group: 1}
-	for i, camera := range from {
-		c, err := newFrameCoder(pointcloud.LayoutGrid, 0, &camera.rays)
-		if err != nil {
+		one := video
+		if err := one.encode(ctx, from[:1], frames, videoAt(qp)); err != nil {
 			return nil, err
+		}
+		if four := one.mbps() * cameras; four > share*homeRate && qp < coarseQP {
+			continue
+		}
+		fmt.Fprintf(log, "layout W with quantizers %d and %d\n", qp, qp+2)
+		video.qp = qp
+		if err := video.encode(ctx, from, frames, videoAt(qp)); err != nil {
+			return nil, err
+		}
+		break
+	}
+	staggered := video
+	staggered.contender, staggered.stagger = layoutWStaggered, group/cameras
+	a := stream{contender: layoutA, group: 1}
+	err = a.encode(ctx, from, frames, func(s *sequence) (coder, error) {
+		return newFrameCoder(pointcloud.LayoutGrid, 0, &s.rays)
+	})
+	return []stream{video, staggered, a}, err
+}
+
+func videoAt(qp int) func(s *sequence) (coder, error) {
+	return func(s *sequence) (coder, error) { return newVideoCoder(s.rays.Width, s.rays.Height, qp, qp+2) }
+}
+
+// encode encodes each camera's frames.
+func (s *stream) encode(ctx context.Context, from []*sequence, frames int, open func(*sequence) (coder, error)) error {
+	for i, camera := range from {
+		c, err := open(camera)
+		if err != nil {
+			return err
 		}
 		objects, err := encodeLoop(ctx, camera, c, frames, i)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		a.objects = append(a.objects, objects)
+		s.objects = append(s.objects, objects)
 	}
-	return append(list, a), nil
+	return nil
 }
 
 // encodeLoop encodes a camera's frames and closes c.

@@ -43,10 +43,10 @@ func (o Options) check() error {
 // performer, and over a path of 20 Mbit/s without loss.
 type Result struct {
 	Summary
-	Scenes []Scene `json:"scenes,omitempty"`
-	Curve  []Point `json:"curve,omitempty"`
-	Draco  bool    `json:"draco"` // whether Draco was measured
-	Paths  []PathRun   `json:"paths,omitempty"`
+	Scenes []Scene   `json:"scenes,omitempty"`
+	Curve  []Point   `json:"curve,omitempty"`
+	Draco  bool      `json:"draco"` // whether Draco was measured
+	Paths  []PathRun `json:"paths,omitempty"`
 
 	pictures []picture
 }
