@@ -33,8 +33,8 @@ func (r Result) qualityMarkdown() string {
 		"colour by %g of 255, and flickering edges. Errors are distances to the exact depth. Strays are points at least "+
 		"%d mm off, or where there is no surface; the mean excludes them. Colour PSNR compares with the captured colour. "+
 		"D1 and D2 are MPEG's point-to-point and point-to-plane PSNR of the cloud (peak %d mm). View PSNR and SSIM "+
-		"compare pictures along a walk around the scene with those of exact depth. Times are medians of one thread's CPU "+
-		"time; Draco's are its own, of few frames. Layout W has a key frame every %d frames, the encoder's default "+
+		"compare pictures along a walk around the scene with pictures of the exact depth. Times are medians of one thread's CPU "+
+		"time; Draco reports its own, of few frames. Layout W has a key frame every %d frames, the encoder's default "+
 		"quantizers, and its smoothing over time.\n\n",
 		fps, sigma0, sigma2, neighbors, sigmaColor, stray, peakGeometry, group)
 	fmt.Fprintf(&b, "`%s` stacks three 8-bit planes (Pece et al., 2011) without smoothing; LiVo and others send 16-bit "+
@@ -137,8 +137,8 @@ func (r Result) pathsMarkdown() string {
 		"the capture server's delivery timeout of %d ms. The key frames of all cameras coincide, as when one viewer joins, "+
 		"or are staggered. Frames/s is the mean of the cameras. Delays are from capture to the last byte of frames that "+
 		"can be decoded. Freezes are over all cameras, of %.0f s. Recovery is the time from the fall of the rate to the "+
-		"first second in which every camera shows 9 of 10 frames within 200 ms. The emulator was late in rows marked "+
-		"*.\n\n![Frame delays](%s)\n\n", homeDelay, homeQueue, homeRate, 100*share, homeRate, group,
+		"first second in which every camera shows 9 of 10 frames within 200 ms. Rows marked * had a late emulator, on a "+
+		"busy machine.\n\n![Frame delays](%s)\n\n", homeDelay, homeQueue, homeRate, 100*share, homeRate, group,
 		deliveryTimeout.Milliseconds(), r.Paths[0].Seconds, pathsFile)
 	row(&b, []string{
 		"path", "", "Mbit/s sent", "frames/s", "delay p50 / p95 ms", "freezes ≥ 200 / 300 ms", "longest ms", "recovery s",

@@ -115,8 +115,8 @@ type PathRun struct {
 	Freezes300 int     `json:"freezes_300ms"`
 	LongestMs  float64 `json:"longest_freeze_ms"`
 
-	// Recovery is the time from the fall of the path's rate to the first second in which every camera
-	// shows 9 of 10 frames within 200 ms; 0 without a fall, −1 if there is no such second.
+	// RecoveryS is the time from the fall of the path's rate to the first second in which all cameras
+	// show 9 of 10 frames within 200 ms; 0 without a fall, −1 if no second does.
 	RecoveryS float64 `json:"recovery_s"`
 
 	Delays   Delays   `json:"delays"`

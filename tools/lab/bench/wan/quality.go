@@ -56,13 +56,12 @@ type Scene struct {
 	Sensor  Errors  `json:"sensor"` // of the sensor's readings
 	Moving  Errors  `json:"sensor_moving"`
 
-	// D1, D2, view and similarity are those of the sensor's readings; see Coded.
+	// Appearance describes the sensor's readings.
 	Appearance
 	Coded []Coded `json:"coded"`
 }
 
-// Coded holds a codec's figures. Depth errors are distances to the exact depth along the pixel's
-// ray's z.
+// Coded holds a codec's figures. Depth errors are differences from the pixel's exact depth.
 type Coded struct {
 	Name          string  `json:"name"`
 	Mbps          float64 `json:"mbps"` // of one camera at 30 frames per second
@@ -79,7 +78,7 @@ type Coded struct {
 	Bytes []int `json:"bytes,omitempty"` // of each frame, over all cameras
 }
 
-// Appearance holds the errors of clouds and of their pictures, to those of the exact depth.
+// Appearance compares clouds and their pictures with the exact depth's.
 type Appearance struct {
 	D1       float64 `json:"d1_psnr"` // dB, peak 8191 mm
 	D2       float64 `json:"d2_psnr"`
@@ -93,13 +92,14 @@ type extent struct {
 	recorded      int // cameras
 	shots         []int
 	views         int // per shot
+	qpStep        int // between the points of the curve
 }
 
 func extentOf(quick bool) extent {
 	if quick {
-		return extent{still: fps, moving: fps, recorded: 1, shots: []int{20}, views: 2}
+		return extent{still: fps / 2, moving: fps, recorded: 1, shots: []int{12}, views: 1, qpStep: 8}
 	}
-	return extent{still: 2 * fps, moving: loop, recorded: cameras, shots: []int{25, 55}, views: 3}
+	return extent{still: 2 * fps, moving: loop, recorded: cameras, shots: []int{25, 55}, views: 3, qpStep: 4}
 }
 
 // measureQuality measures all codecs on all scenes.
@@ -133,7 +133,7 @@ func (r *Result) measureQuality(ctx context.Context, o Options, moving []*sequen
 		if err := m.run(ctx, c.frames, o.Log); err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		if hasDraco() {
+		if hasDraco() && !o.Quick {
 			r.Draco = true
 			if err := m.draco(ctx); err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
@@ -142,7 +142,7 @@ func (r *Result) measureQuality(ctx context.Context, o Options, moving []*sequen
 		r.Scenes = append(r.Scenes, m.Scene)
 		r.pictures = append(r.pictures, m.pictures...)
 	}
-	r.Curve, err = curve(ctx, moving[0], x.moving, o.Log)
+	r.Curve, err = curve(ctx, moving[0], x, o.Log)
 	return err
 }
 
@@ -200,7 +200,7 @@ func (m *measurement) run(ctx context.Context, frames int, log io.Writer) error 
 
 // camera codes a camera's frames with all codecs in turn.
 func (m *measurement) camera(ctx context.Context, s *sequence, seed uint64) error {
-	runtime.LockOSThread() // times are those of the thread
+	runtime.LockOSThread() // for cputime.Thread
 	defer runtime.UnlockOSThread()
 	s.restart(seed)
 	var coders []coder
@@ -430,14 +430,14 @@ type Point struct {
 }
 
 // curve codes a sequence in layout W at several quantizers.
-func curve(ctx context.Context, s *sequence, frames int, log io.Writer) (list []Point, err error) {
-	for qp := 12; qp <= 36; qp += 4 {
+func curve(ctx context.Context, s *sequence, x extent, log io.Writer) (list []Point, err error) {
+	for qp := 12; qp <= coarseQP; qp += x.qpStep {
 		p := Point{DepthQP: qp, ColorQP: qp + 2}
 		c, err := newVideoCoder(s.rays.Width, s.rays.Height, p.DepthQP, p.ColorQP)
 		if err != nil {
 			return nil, err
 		}
-		err = p.measure(ctx, s, c, frames)
+		err = p.measure(ctx, s, c, x.moving)
 		c.close()
 		if err != nil {
 			return nil, err

@@ -93,7 +93,9 @@ func TestSummary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"mbps_four":20`, `"depth_mean_mm":2`, `"sensor_mean_mm":3`, `"lossless_mbps_four":300`} {
+	for _, want := range []string{
+		`"mbps_four":20`, `"depth_mean_mm":2`, `"sensor_mean_mm":3`, `"lossless_mbps_four":300`,
+	} {
 		if !strings.Contains(string(old), want) {
 			t.Errorf("%s lacks %s", old, want)
 		}

@@ -71,7 +71,9 @@ func (r *Result) measurePaths(ctx context.Context, o Options, from []*sequence, 
 }
 
 // measurePath runs publisher and relay on host a and the viewer on host b.
-func measurePath(ctx context.Context, p path, s stream, binary string, duration time.Duration) (run PathRun, err error) {
+func measurePath(ctx context.Context, p path, s stream, binary string, duration time.Duration) (run PathRun,
+	err error,
+) {
 	t, err := topology.OnePath("wan", p.conditions())
 	if err != nil {
 		return run, err

@@ -14,7 +14,7 @@ type stream struct {
 	contender string
 	objects   [][][]byte // by camera and frame
 	group     int        // frames
-	stagger   int        // frames by which each camera's groups begin before the previous camera's
+	stagger   int        // frames from a camera's key frame back to the next camera's
 	qp        int        // quantizer of layout W's depth
 }
 

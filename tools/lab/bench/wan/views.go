@@ -31,8 +31,8 @@ func (s shot) clouds(from []*sequence) (points []pointcloud.Points, at [][3]floa
 	return points, at
 }
 
-// view renders the shot from a point of the walk. fit, the exact points, determines the picture's
-// section, so that all pictures agree.
+// view renders the shot from a point of the walk. The view frames fit, so pictures of different
+// codecs match.
 func (s shot) view(from []*sequence, fit []pointcloud.Points, t float64) (*image.RGBA, error) {
 	points, at := s.clouds(from)
 	o := render.Options{Width: viewWidth, Height: viewHeight, Sensors: at, Fit: fit}
