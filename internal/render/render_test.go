@@ -314,15 +314,16 @@ func TestFit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reddest, at := 0, image.Point{}
+	var at image.Point // center of the red pixels
+	n := 0
 	for y := range 64 {
 		for x := range 64 {
-			c := img.RGBAAt(x, y)
-			if red := int(c.R) - int(c.B); red > reddest {
-				reddest, at = red, image.Pt(x, y)
+			if c := img.RGBAAt(x, y); c.R > 100 && c.B < 50 {
+				at, n = at.Add(image.Pt(x, y)), n+1
 			}
 		}
 	}
+	at = at.Div(max(1, n))
 	// 1,000 mm take 92 % of 64 pixels, and the point is 100 mm right of the center.
 	if at.X < 35 || at.X > 41 || at.Y < 29 || at.Y > 35 {
 		t.Errorf("the point is at %v", at)
