@@ -58,7 +58,7 @@ func (r Result) qualityMarkdown() string {
 func (s Scene) markdown() string {
 	var b strings.Builder
 	moves := s.Moving.Points > 0
-	fmt.Fprintf(&b, "### %s%s\n\n%s %d frames of each of %d cameras, %.0f points per frame.\n\n", strings.ToUpper(s.Name[:1]),
+	fmt.Fprintf(&b, "### %s%s\n\n%s %d frames of each camera (%d), %.0f points per frame.\n\n", strings.ToUpper(s.Name[:1]),
 		s.Name[1:], about[s.Name], s.Frames, s.Cameras, s.Points)
 	fmt.Fprintf(&b, "![Lossless layout A, then layout W](%s)\n\n", pictureFile(s.Name))
 	head := []string{"", "Mbit/s per camera", "bytes per point", "depth mean / p99 mm", "strays"}
@@ -140,6 +140,12 @@ func (r Result) pathsMarkdown() string {
 		"first second in which every camera shows 9 of 10 frames within 200 ms. Rows marked * had a late emulator, on a "+
 		"busy machine.\n\n![Frame delays](%s)\n\n", homeDelay, homeQueue, homeRate, 100*share, homeRate, group,
 		deliveryTimeout.Milliseconds(), r.Paths[0].Seconds, pathsFile)
+	b.WriteString(r.pathTable())
+	return b.String()
+}
+
+func (r Result) pathTable() string {
+	var b strings.Builder
 	row(&b, []string{
 		"path", "", "Mbit/s sent", "frames/s", "delay p50 / p95 ms", "freezes ≥ 200 / 300 ms", "longest ms", "recovery s",
 	})

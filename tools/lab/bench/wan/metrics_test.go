@@ -67,7 +67,7 @@ func TestFlicker(t *testing.T) {
 			exact[i] = 20000
 		}
 	}
-	absent := flicker(exact, w, h)
+	absent := flicker(exact, w)
 	for x, want := range []float32{flickerRate, flickerRate, 0.1, 0.3, 0.5, 0.5, 0.3, 0.1, flickerRate} {
 		if absent[w+x] != want {
 			t.Errorf("pixel %d flickers by %g, want %g", x, absent[w+x], want)

@@ -23,6 +23,7 @@ const (
 	share             = 0.8
 	leastQP, coarseQP = 20, 36
 
+	warmup          = time.Second
 	deliveryTimeout = 500 * time.Millisecond // the capture server's default
 
 	homePath   = "20 Mbit/s"

@@ -41,7 +41,7 @@ func (s *sequence) capture(k int, g *pointcloud.Grid) (exact []uint16, err error
 	at := k % len(s.exact)
 	exact = s.exact[at]
 	if s.absent == nil || len(s.exact) > 1 {
-		s.absent = flicker(exact, s.sensor.width, s.sensor.height)
+		s.absent = flicker(exact, s.sensor.width)
 	}
 	s.sensor.sense(s.depth, exact, s.absent)
 	if err := s.paint(at, s.depth, g); err != nil {

@@ -91,7 +91,7 @@ func (s *sensor) tint(g *pointcloud.Grid) {
 }
 
 // flicker returns each pixel's probability of no reading.
-func flicker(exact []uint16, width, height int) []float32 {
+func flicker(exact []uint16, width int) []float32 {
 	absent := make([]float32, len(exact))
 	distance := make([]int, len(exact)) // 0 = none yet
 	for i := range exact {
