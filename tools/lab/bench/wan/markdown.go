@@ -15,7 +15,8 @@ var about = map[string]string{
 	sceneStill: "The synthetic performer stands still in a room.",
 	sceneMoving: "The synthetic performer moves in the room. Moving points are those whose exact depth changes by more " +
 		"than the jitter.",
-	sceneRecorded: "One recorded frame of each real Azure Kinect (LiveScan3D's test data) counts as exact.",
+	sceneRecorded: "One recorded frame of each real Azure Kinect (LiveScan3D's test data) counts as exact. " +
+		"The views overlay the cameras' clouds, without their poses.",
 }
 
 func (r Result) qualityMarkdown() string {
