@@ -126,16 +126,16 @@ func TestPerformerInFakeTime(t *testing.T) {
 	if err != nil {
 		t.Log(err)
 	}
-	const seconds = 20
+	const seconds = 12
 	list, err := paths(data, false, seconds)
 	if err != nil {
 		t.Fatal(err)
 	}
-	from, err := performer(t.Context(), loop)
+	from, err := performer(t.Context(), group)
 	if err != nil {
 		t.Fatal(err)
 	}
-	contenders, err := streams(t.Context(), from, loop, t.Output())
+	contenders, err := streams(t.Context(), from, group, t.Output())
 	for _, s := range from {
 		s.close()
 	}
@@ -159,8 +159,8 @@ func TestPerformerInFakeTime(t *testing.T) {
 
 The sessions of [wan](wan.md) without delays by the machine: publisher, viewer and QUIC run unmodified in the time of
 Go's `+"`testing/synctest`"+` over a simulated path. The publisher's origin, which is also the relay's, serves the
-viewer directly. The four cameras' frames are encoded beforehand, layout W with quantizers %d and %d; neither its rate
-nor its key frames adapt to the path.
+viewer directly. A second of the four cameras' frames, encoded beforehand, repeats, in layout W with quantizers %d and
+%d; neither its rate nor its key frames adapt to the path.
 
 Measured by `+"`go test ./tools/lab/bench/wan -run TestPerformerInFakeTime -page FILE`"+` on %s.
 
