@@ -164,7 +164,7 @@ viewer directly. A second of the four cameras' frames, encoded beforehand, repea
 
 Measured by `+"`go test ./tools/lab/bench/wan -run TestPerformerInFakeTime -page FILE`"+` on %s.
 
-Frames/s is the mean of the cameras, freezes are over all cameras, of %d s. The paths are those of the part `+"`paths`"+`
+Frames/s is the mean of the cameras, freezes are of all cameras in %d s. The paths are those of the part `+"`paths`"+`
 of `+"`holocast-lab bench wan`"+`: %d ms one way, a queue of %d ms; the 5G paths follow recorded throughput (5Gophers),
 scaled to a mean of %d Mbit/s. Recovery is the time from the fall of the rate to the first second in which every camera
 shows 9 of 10 frames within 200 ms.
