@@ -28,6 +28,10 @@ type Options struct {
 	// Points facing away from the viewer are skipped, so a room shows its inside, not the back of
 	// its walls.
 	Sensors [][3]float64
+
+	// Fit are the points that the view frames; nil means the drawn clouds. Pictures of different
+	// clouds that share it match pixel by pixel.
+	Fit []pointcloud.Points
 }
 
 const (
@@ -71,7 +75,7 @@ func Image(opts Options, clouds ...pointcloud.Points) (*image.RGBA, error) {
 	if width < 1 || height < 1 || opts.Width > maxSide || opts.Height > maxSide {
 		return nil, fmt.Errorf("render: %d views do not fit a picture of %d×%d pixels", views, opts.Width, opts.Height)
 	}
-	for i, c := range clouds {
+	for i, c := range slices.Concat(clouds, opts.Fit) {
 		if len(c.XYZ)%3 != 0 || len(c.RGB) != len(c.XYZ) {
 			return nil, fmt.Errorf("render: cloud %d has %d coordinates and %d colour values, want three of each per point",
 				i, len(c.XYZ), len(c.RGB))
@@ -80,7 +84,11 @@ func Image(opts Options, clouds ...pointcloud.Points) (*image.RGBA, error) {
 	if opts.Sensors != nil && len(opts.Sensors) != len(clouds) {
 		return nil, fmt.Errorf("render: %d sensors for %d clouds, want one per cloud", len(opts.Sensors), len(clouds))
 	}
-	s := measure(clouds, opts.YUp)
+	fit := clouds
+	if opts.Fit != nil {
+		fit = opts.Fit
+	}
+	s := measure(fit, opts.YUp)
 	img := image.NewRGBA(image.Rect(0, 0, opts.Width, opts.Height))
 	for y := range opts.Height {
 		for x := range opts.Width {

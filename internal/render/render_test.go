@@ -304,3 +304,32 @@ func TestPointsSeenFromBehindAreNotDrawn(t *testing.T) {
 		t.Error("two sensors for one cloud are accepted")
 	}
 }
+
+// TestFit checks that a point keeps its place in pictures of different clouds.
+func TestFit(t *testing.T) {
+	point := pointcloud.Points{XYZ: []int16{100, 0, 0}, RGB: []byte{255, 0, 0}}
+	all := pointcloud.Points{XYZ: []int16{-500, -500, 0, 500, 500, 0, 100, 0, 0}, RGB: make([]byte, 9)}
+	opts := Options{Width: 64, Height: 64, Fit: []pointcloud.Points{all}}
+	img, err := Image(opts, point)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var at image.Point // center of the red pixels
+	n := 0
+	for y := range 64 {
+		for x := range 64 {
+			if c := img.RGBAAt(x, y); c.R > 100 && c.B < 50 {
+				at, n = at.Add(image.Pt(x, y)), n+1
+			}
+		}
+	}
+	at = at.Div(max(1, n))
+	// 1,000 mm take 92 % of 64 pixels, and the point is 100 mm right of the center.
+	if at.X < 35 || at.X > 41 || at.Y < 29 || at.Y > 35 {
+		t.Errorf("the point is at %v", at)
+	}
+	opts.Fit = []pointcloud.Points{{XYZ: []int16{1}}}
+	if _, err := Image(opts, point); err == nil {
+		t.Error("no error for a damaged cloud to fit")
+	}
+}

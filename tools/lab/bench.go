@@ -29,6 +29,7 @@ import (
 	"holocast/tools/lab/bench/hostile"
 	"holocast/tools/lab/bench/relay"
 	"holocast/tools/lab/bench/tiles"
+	"holocast/tools/lab/bench/wan"
 )
 
 // benchOptions are shared by all benchmarks.
@@ -103,6 +104,14 @@ func benchmarks() []benchmark {
 			parts: tiles.Parts,
 			run: func(ctx context.Context, o benchOptions) (result, error) {
 				return tiles.Run(ctx, tiles.Options{Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log})
+			},
+		},
+		{
+			name: "wan", about: "point clouds over home connections: bit rate and accuracy of codecs, frames that " +
+				"arrive",
+			parts: wan.Parts, root: true,
+			run: func(ctx context.Context, o benchOptions) (result, error) {
+				return wan.Run(ctx, wan.Options{Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log})
 			},
 		},
 		{

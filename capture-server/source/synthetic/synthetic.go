@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -32,11 +33,16 @@ type Options struct {
 	Color   camera.ColorMode // "" is Color720P
 	FPS     float64          // 0 is 30
 	Frames  int              // length of the loop, 1 to 900; 0 means 3 seconds
+	Cut     int              // play only the loop's first frames; 0 means all
 	Seed    uint64           // seed of sensor noise
 	Room    bool             // a room with walls instead of a round stage with a curtain
 
 	// Progress, if set, is called after each rendered frame, by one goroutine at a time.
 	Progress func(done, total int)
+
+	// Exact, if set, receives each frame's depth before the sensor's noise, in metres, 0 = no surface,
+	// and its colour as JPEG. Several goroutines call it, frames in any order; it keeps both slices.
+	Exact func(camera, frame int, depth []float32, color []byte)
 }
 
 // Studio is an open studio.
@@ -76,7 +82,10 @@ func Open(ctx context.Context, opts Options) (*Studio, error) {
 		return nil, fmt.Errorf("synthetic: cameras is %d, want 1 to %d", opts.Cameras, maxCameras)
 	case opts.Frames < 1 || opts.Frames > maxFrames:
 		return nil, fmt.Errorf("synthetic: loop has %d frames, want 1 to %d", opts.Frames, maxFrames)
+	case opts.Cut < 0 || opts.Cut > opts.Frames:
+		return nil, fmt.Errorf("synthetic: cut after %d frames, want at most the loop's %d", opts.Cut, opts.Frames)
 	}
+	opts.Cut = cmp.Or(opts.Cut, opts.Frames)
 
 	studio := &Studio{Poses: make(map[string]camera.Transform)}
 	sensors := make([]*sensor, opts.Cameras)
@@ -131,7 +140,7 @@ func newSensor(i int, opts Options, rays [2]camera.RayTable) (*sensor, error) {
 			newView(cal.Depth, rays[0], pose, opts.Room, false),
 			newView(cal.Color, rays[1], colorPose, opts.Room, true),
 		},
-		frames: make([]frame, opts.Frames),
+		frames: make([]frame, opts.Cut),
 	}, nil
 }
 
@@ -142,7 +151,7 @@ func render(ctx context.Context, sensors []*sensor, opts Options) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		defer close(next)
-		for k := range opts.Frames {
+		for k := range opts.Cut {
 			select {
 			case next <- k:
 			case <-ctx.Done():
@@ -153,7 +162,7 @@ func render(ctx context.Context, sensors []*sensor, opts Options) error {
 	})
 	var mu sync.Mutex
 	done := 0
-	for range min(runtime.GOMAXPROCS(0), opts.Frames) {
+	for range min(runtime.GOMAXPROCS(0), opts.Cut) {
 		g.Go(func() error {
 			encoder, err := mjpeg.NewEncoder()
 			if err != nil {
@@ -164,14 +173,18 @@ func render(ctx context.Context, sensors []*sensor, opts Options) error {
 			for k := range next {
 				m.mesh(newFigure(rest, float64(k)/float64(opts.Frames)))
 				for i, s := range sensors {
-					if err := s.draw(k, c, m, encoder, rand.NewPCG(opts.Seed, uint64(k)<<8|uint64(i))); err != nil {
+					exact, err := s.draw(k, c, m, encoder, rand.NewPCG(opts.Seed, uint64(k)<<8|uint64(i)), opts.Exact != nil)
+					if err != nil {
 						return err
+					}
+					if opts.Exact != nil {
+						opts.Exact(i, k, exact, s.frames[k].color)
 					}
 				}
 				if opts.Progress != nil {
 					mu.Lock()
 					done++
-					opts.Progress(done, opts.Frames)
+					opts.Progress(done, opts.Cut)
 					mu.Unlock()
 				}
 			}
@@ -185,18 +198,24 @@ func render(ctx context.Context, sensors []*sensor, opts Options) error {
 	return err
 }
 
-func (s *sensor) draw(k int, c *canvas, m *mesher, encoder *mjpeg.Encoder, rng *rand.PCG) error {
+// draw renders frame k. It returns the exact depth if asked to keep it.
+func (s *sensor) draw(k int, c *canvas, m *mesher, encoder *mjpeg.Encoder, rng *rand.PCG, keep bool) (exact []float32,
+	err error,
+) {
 	f := frame{depth: make([]uint16, s.cal.Depth.Width*s.cal.Depth.Height)}
 	s.views[0].draw(c, m)
 	s.views[0].sense(c, rng, f.depth)
+	if keep {
+		exact = slices.Clone(c.depth[:len(f.depth)])
+	}
 	s.views[1].draw(c, m)
 	jpeg, err := encoder.EncodeRGB(nil, c.rgb, s.cal.Color.Width, s.cal.Color.Height, quality)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	f.color = append(f.color, jpeg...) // copy at the exact size, since encoding needs a far larger buffer
 	s.frames[k] = f
-	return nil
+	return exact, nil
 }
 
 // Name implements source.Source. The first camera is called "synthetic-0".

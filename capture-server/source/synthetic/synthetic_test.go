@@ -271,3 +271,34 @@ func TestMeshIsClosed(t *testing.T) {
 		}
 	}
 }
+
+// TestExact checks that readings scatter around the exact depth, and that a cut loop ends early.
+func TestExact(t *testing.T) {
+	opts := small()
+	opts.Frames, opts.Cut = 5, 2
+	exact := make([][]float32, 2)
+	colors := make([][]byte, 2)
+	opts.Exact = func(_, frame int, depth []float32, color []byte) { exact[frame], colors[frame] = depth, color }
+	studio := open(t, opts)
+	f := next(t, studio.Cameras[0])
+	if !bytes.Equal(f.Color, colors[0]) {
+		t.Error("the colour differs from the frame's")
+	}
+	var sum, n float64
+	for i, d := range f.Depth {
+		if d != 0 {
+			sum += math.Abs(float64(d) - 1000*float64(exact[0][i]))
+			n++
+		}
+	}
+	if mean := sum / n; n == 0 || mean < 0.1 || mean > 10 {
+		t.Errorf("readings are %.2f mm from the exact depth on average", mean)
+	}
+	if slices.Equal(exact[0], exact[1]) {
+		t.Error("nothing moves")
+	}
+	_, err := Open(t.Context(), Options{Frames: 5, Cut: 6})
+	if err == nil || !strings.Contains(err.Error(), "cut after 6") {
+		t.Errorf("cut beyond the loop: %v", err)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"holocast/internal/camera"
 	"holocast/internal/pointcloud"
 )
 
@@ -14,6 +15,8 @@ type Frame struct {
 	Name string // "virtualdevice0/1"
 	NFOV Cloud  // 640×576, the depth camera's grid with colour mapped into it
 	FHD  Cloud  // 1920×1080, depth warped into the colour camera's grid
+
+	Rays camera.RayTable // of NFOV's pixels; empty if synthetic
 }
 
 // Cloud is a frame as a grid, and as its points in raster order.

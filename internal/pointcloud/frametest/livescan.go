@@ -86,6 +86,7 @@ func load(device, depthFile string, index int) (Frame, error) {
 		}
 	}
 	rays := cal720.Depth.RayTable()
+	f.Rays = rays
 	f.NFOV = mapColor(depth, &rays, &cal720, color720)
 	f.FHD = warpDepth(depth, &rays, &cal1080, color1080)
 	return f, nil

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
 	"sync"
@@ -41,6 +42,9 @@ type Direction struct {
 	// Queue is the maximum queueing delay at the rate when a packet arrives. A packet that would
 	// exceed it is dropped, unless the queue is empty. 0 means unlimited.
 	Queue time.Duration
+	// Loss is the probability that a packet is lost after the bottleneck. Equal sequences of packets
+	// lose the same ones.
+	Loss float64
 }
 
 // Path is a path between two ends. It must be made and closed in a bubble.
@@ -51,8 +55,8 @@ type Path struct {
 // New returns a path.
 func New(fromA, fromB Direction) *Path {
 	p := &Path{A: newEnd(1), B: newEnd(2)}
-	p.A.out = &link{Direction: fromA, from: p.A, to: p.B}
-	p.B.out = &link{Direction: fromB, from: p.B, to: p.A}
+	p.A.out = &link{Direction: fromA, from: p.A, to: p.B, rng: rand.New(rand.NewPCG(1, 0))}
+	p.B.out = &link{Direction: fromB, from: p.B, to: p.A, rng: rand.New(rand.NewPCG(2, 0))}
 	return p
 }
 
@@ -121,6 +125,7 @@ type link struct {
 	from, to *End
 
 	mu    sync.Mutex
+	rng   *rand.Rand
 	began time.Time // zero until Begin
 	free  time.Time // when the bottleneck's queue will be empty
 }
@@ -139,6 +144,9 @@ func (l *link) send(b []byte) {
 			return
 		}
 		l.free = l.sent(size)
+	}
+	if l.rng.Float64() < l.Loss {
+		return
 	}
 	l.to.arrive(packet{bytes.Clone(b), l.from.addr, l.free.Add(l.Delay)})
 }

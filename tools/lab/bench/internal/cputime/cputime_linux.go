@@ -1,4 +1,4 @@
-// Package cputime reads the CPU time of another process.
+// Package cputime reads the CPU time of another process or of a thread.
 package cputime
 
 import (

@@ -1,6 +1,6 @@
 //go:build !linux
 
-// Package cputime reads the CPU time of another process.
+// Package cputime reads the CPU time of another process or of a thread.
 package cputime
 
 import (
@@ -13,3 +13,8 @@ import (
 func Of(pid int) (time.Duration, error) {
 	return 0, fmt.Errorf("CPU time of process %d: %w", pid, errors.ErrUnsupported)
 }
+
+var epoch = time.Now()
+
+// Thread returns the wall-clock time, since only Linux is supported.
+func Thread() time.Duration { return time.Since(epoch) }

@@ -1,0 +1,41 @@
+package wan
+
+import (
+	"context"
+	"fmt"
+	"io"
+)
+
+// Run runs the benchmark. The part paths needs permission to create network namespaces.
+func Run(ctx context.Context, o Options) (Result, error) {
+	var r Result
+	if o.Log == nil {
+		o.Log = io.Discard
+	}
+	if err := o.check(); err != nil {
+		return r, err
+	}
+	frames := extentOf(o.Quick).moving
+	fmt.Fprintf(o.Log, "rendering %d frames of %d cameras\n", frames, cameras)
+	moving, err := performer(ctx, frames)
+	if err != nil {
+		return r, err
+	}
+	defer func() {
+		for _, s := range moving {
+			s.close()
+		}
+	}()
+	if o.has(qualityPart) {
+		if err := r.measureQuality(ctx, o, moving); err != nil {
+			return r, err
+		}
+	}
+	if o.has(pathsPart) {
+		if err := r.measurePaths(ctx, o, moving, frames); err != nil {
+			return r, err
+		}
+	}
+	r.summarize()
+	return r, nil
+}

@@ -1,0 +1,93 @@
+package wan
+
+import (
+	"image"
+	"math"
+
+	"holocast/internal/camera"
+	"holocast/internal/pointcloud"
+	"holocast/internal/qoe"
+	"holocast/internal/render"
+)
+
+// viewWidth and viewHeight are the size of a rendered view in pixels.
+const viewWidth, viewHeight = 640, 480
+
+// walk returns the viewer's position after part t of a walk, in degrees from the first camera: to
+// either side, rising and falling.
+func walk(t float64) (azimuth, elevation float64) {
+	return 40 * math.Sin(2*math.Pi*t), 12 + 10*math.Sin(4*math.Pi*t)
+}
+
+// shot is what all cameras captured at one time.
+type shot struct{ grids []pointcloud.Grid }
+
+// clouds returns the shot's points in the studio, and the positions of its cameras.
+func (s shot) clouds(from []*sequence) (points []pointcloud.Points, at [][3]float64) {
+	for i := range s.grids {
+		points = append(points, s.grids[i].Transform(&from[i].rays, from[i].pose))
+		at = append(at, from[i].pose.T)
+	}
+	return points, at
+}
+
+// view renders the shot from a point of the walk. The view frames fit, so pictures of different
+// codecs match.
+func (s shot) view(from []*sequence, fit []pointcloud.Points, t float64) (*image.RGBA, error) {
+	points, at := s.clouds(from)
+	o := render.Options{Width: viewWidth, Height: viewHeight, Sensors: at, Fit: fit}
+	o.Azimuth, o.Elevation = walk(t)
+	if from[0].pose != camera.Identity { // the studio's first camera looks along −z, and y points up
+		o.Azimuth, o.YUp = o.Azimuth+180, true
+	}
+	return render.Image(o, points...)
+}
+
+// luma returns a picture's BT.709 luma.
+func luma(img *image.RGBA) []float64 {
+	out := make([]float64, len(img.Pix)/4)
+	for i := range out {
+		p := img.Pix[4*i:]
+		out[i] = 0.2126*float64(p[0]) + 0.7152*float64(p[1]) + 0.0722*float64(p[2])
+	}
+	return out
+}
+
+// pictureError returns the mean squared error of two pictures' colours.
+func pictureError(a, b *image.RGBA) float64 {
+	sum := 0.0
+	for i := range a.Pix {
+		if i%4 != 3 {
+			d := float64(a.Pix[i]) - float64(b.Pix[i])
+			sum += d * d
+		}
+	}
+	return sum / float64(len(a.Pix)/4*3)
+}
+
+// ssim returns the mean structural similarity (Wang et al., 2004) of two pictures' luma, over
+// windows of 8×8 pixels every 4 pixels.
+func ssim(a, b []float64, width, height int) float64 {
+	const (
+		side, step = 8, 4
+		c1, c2     = 0.01 * 255 * 0.01 * 255, 0.03 * 255 * 0.03 * 255
+	)
+	sum, windows := 0.0, 0
+	for y := 0; y+side <= height; y += step {
+		for x := 0; x+side <= width; x += step {
+			var ma, mb, aa, bb, ab float64
+			for r := range side {
+				for i := (y+r)*width + x; i < (y+r)*width+x+side; i++ {
+					ma, mb = ma+a[i], mb+b[i]
+					aa, bb, ab = aa+a[i]*a[i], bb+b[i]*b[i], ab+a[i]*b[i]
+				}
+			}
+			const n = side * side
+			ma, mb = ma/n, mb/n
+			va, vb, cov := aa/n-ma*ma, bb/n-mb*mb, ab/n-ma*mb
+			sum += (2*ma*mb + c1) * (2*cov + c2) / ((ma*ma + mb*mb + c1) * (va + vb + c2))
+			windows++
+		}
+	}
+	return qoe.Round(sum/float64(max(1, windows)), 4)
+}
