@@ -49,14 +49,16 @@ func TestStream(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	go func() { ran <- m.Run(ctx) }()
-	for m.microphones[0].track.Stats().Objects < 5 {
-		time.Sleep(time.Millisecond)
-	}
-	packets := publishtest.Objects(t, p, "audio/0")
-	for _, b := range packets {
-		if err := opus.Check(b, 1); err != nil {
-			t.Error(err)
+	for m.microphones[0].track.Stats().Objects == 0 {
+		select {
+		case err := <-ran:
+			t.Fatal(err)
+		default:
 		}
+		if m.microphones[0].ended.Load() {
+			t.Fatal("the tone ended")
+		}
+		time.Sleep(time.Millisecond)
 	}
 	for !m.microphones[1].ended.Load() {
 		time.Sleep(time.Millisecond)
@@ -71,6 +73,15 @@ func TestStream(t *testing.T) {
 	cancel()
 	if err := <-ran; err != nil {
 		t.Error(err)
+	}
+	packets := publishtest.Objects(t, p, "audio/0")
+	if len(packets) == 0 {
+		t.Error("no packets")
+	}
+	for _, b := range packets {
+		if err := opus.Check(b, 1); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
