@@ -20,6 +20,7 @@ want libc6-dev
 want pkg-config
 want libturbojpeg0-dev
 want libzstd-dev
+want libopus-dev
 want libx264-dev
 have libopenh264-8 || want libopenh264-7
 want ffmpeg
@@ -34,6 +35,9 @@ if [[ "${1:-}" == --test ]]; then
 	# A real Prometheus evaluates the dashboards' queries; systemd-analyze verifies the units.
 	command -v prometheus >/dev/null || want prometheus
 	command -v systemd-analyze >/dev/null || want systemd
+	# A sound server with microphones that tests plug in and out.
+	command -v pulseaudio >/dev/null || want pulseaudio
+	command -v pactl >/dev/null || want pulseaudio-utils
 	# Unity client: a C++ decoder and its assembler, Microsoft's shader compiler, and a software Vulkan driver.
 	want g++
 	want nasm
