@@ -1,0 +1,281 @@
+// Package sound plays a session's microphones in step with its pictures. A [Mixer] takes packets and
+// the delays of displayed pictures, and yields the mixed sound at the pace of an output: a device or
+// a WAV file.
+package sound
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"holocast/internal/jitter"
+	"holocast/internal/opus"
+)
+
+// Output format.
+const (
+	SampleRate = 48000
+	Channels   = 2
+)
+
+// maxTracks bounds the microphones of a session.
+const maxTracks = 16
+
+// Clock converts a local time to the session's clock. ok is false while it does not run: before the
+// relay's clock is known, and while a recording is paused.
+type Clock func(local time.Time) (session time.Time, ok bool)
+
+// Mixer plays the microphones of one session. Its methods may be called concurrently.
+type Mixer struct {
+	log  *slog.Logger
+	lead time.Duration
+
+	mu       sync.Mutex
+	clock    Clock
+	replayed bool
+	base     time.Duration // session's clock minus timestamps, of a replay
+	based    bool
+	astray   int // packets in a row that contradict base
+	tracks   map[string]*track
+	names    []string // of tracks, in order of appearance
+	pictures delays
+	own      int64 // largest own delay of the tracks, µs
+	stats    Report
+	warned   map[string]bool
+}
+
+// Format describes a track.
+type Format struct {
+	Channels int
+	Packet   time.Duration // 0: the duration of the first packet
+}
+
+// Packet is one packet of sound.
+type Packet struct {
+	Timestamp time.Time // capture time of its first sample
+	Data      []byte
+	Previous  []byte // the repeated previous packet, or nil
+}
+
+// track is one microphone.
+type track struct {
+	voice    *jitter.Voice
+	dec      *opus.Decoder
+	channels int
+	samples  int // per packet
+	block    []float32
+}
+
+// New returns a mixer. lead is the longest time from a call of Read to the sound of the samples it
+// returns, without the time of the samples themselves.
+func New(lead time.Duration, log *slog.Logger) *Mixer {
+	return &Mixer{
+		log: log, lead: lead, tracks: map[string]*track{}, warned: map[string]bool{},
+		clock: func(time.Time) (time.Time, bool) { return time.Time{}, false },
+	}
+}
+
+// Close frees the decoders.
+func (m *Mixer) Close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, t := range m.tracks {
+		t.dec.Close()
+	}
+	m.tracks, m.names = map[string]*track{}, nil
+}
+
+// Use sets the session's clock. Packets of the previous clock are discarded. replayed marks a replay
+// shared by all viewers, whose timestamps are in the past.
+func (m *Mixer) Use(clock Clock, replayed bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.clock, m.replayed, m.base, m.based = clock, replayed, 0, false
+	m.pictures = delays{}
+	for _, t := range m.tracks {
+		t.voice.Forget()
+	}
+}
+
+// Seek discards waiting packets.
+func (m *Mixer) Seek() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pictures = delays{}
+	for _, t := range m.tracks {
+		t.voice.Forget()
+	}
+}
+
+// now returns a local time on the timestamps' clock, µs. The caller holds m.mu.
+func (m *Mixer) now(local time.Time) (int64, bool) {
+	at, ok := m.clock(local)
+	if !ok || m.replayed && !m.based {
+		return 0, false
+	}
+	return at.Add(-m.base).UnixMicro(), true
+}
+
+// Add adds a packet that arrived at a local time.
+func (m *Mixer) Add(name string, f Format, p Packet, arrived time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t, err := m.track(name, f, p.Data)
+	if err == nil {
+		err = check(p, t)
+	}
+	if err != nil {
+		m.refuse(name, err)
+		return
+	}
+	m.rebase(p.Timestamp, arrived)
+	now, ok := m.now(arrived)
+	if !ok {
+		return
+	}
+	far := t.voice.Stats().Far
+	t.voice.Add(now, jitter.Packet{Timestamp: p.Timestamp.UnixMicro(), Data: p.Data}, p.Previous)
+	if t.voice.Stats().Far > far {
+		m.refuse(name, fmt.Errorf("a timestamp is %s from the clock", p.Timestamp.Sub(time.UnixMicro(now)).Round(time.Second)))
+	}
+}
+
+// A replay starts over, and its timestamps jump.
+const (
+	jumpOver  = time.Second
+	jumpAfter = 3 // packets in a row
+)
+
+// rebase determines the base of a replay. The caller holds m.mu.
+func (m *Mixer) rebase(stamp, arrived time.Time) {
+	at, ok := m.clock(arrived)
+	if !ok || !m.replayed {
+		return
+	}
+	base := at.Sub(stamp)
+	if m.based && (base-m.base).Abs() < jumpOver {
+		m.astray = 0
+		return
+	}
+	if m.astray++; m.based && m.astray < jumpAfter {
+		return
+	}
+	m.base, m.based, m.astray = base, true, 0
+	m.pictures = delays{}
+	for _, t := range m.tracks {
+		t.voice.Forget()
+	}
+}
+
+// refuse counts a refused packet. The caller holds m.mu.
+func (m *Mixer) refuse(name string, err error) {
+	m.stats.Refused++
+	m.stats.Error = fmt.Sprintf("packets of %s refused: %v", name, err)
+	if !m.warned[name] {
+		m.warned[name] = true
+		m.log.Warn("sound refused", "track", name, "err", err)
+	}
+}
+
+// track returns the track of a name. It creates it for a first packet. The caller holds m.mu.
+func (m *Mixer) track(name string, f Format, packet []byte) (*track, error) {
+	if t := m.tracks[name]; t != nil {
+		return t, nil
+	}
+	if len(m.tracks) == maxTracks {
+		return nil, fmt.Errorf("the session has more than %d microphones", maxTracks)
+	}
+	samples := int(f.Packet * SampleRate / time.Second)
+	if samples == 0 {
+		var err error
+		if samples, err = samplesOf(packet); err != nil {
+			return nil, err
+		}
+	}
+	dec, err := opus.NewPacketDecoder(f.Channels, samples)
+	if err != nil {
+		return nil, err
+	}
+	duration := int64(samples) * 1_000_000 / SampleRate
+	t := &track{
+		dec: dec, channels: f.Channels, samples: samples,
+		voice: jitter.NewVoice(duration, m.lead.Microseconds()+duration, f.Channels, dec),
+	}
+	m.tracks[name] = t
+	m.names = append(m.names, name)
+	return t, nil
+}
+
+// Shown notes a picture that was captured at a time on the session's clock and displayed at a local
+// time, after it was held.
+func (m *Mixer) Shown(captured, at time.Time, held time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now, ok := m.now(at)
+	if d := now - captured.UnixMicro(); ok && d > -maxPictureDelay && d < maxPictureDelay {
+		m.pictures.add(d - held.Microseconds())
+	}
+}
+
+// maxPictureDelay bounds plausible delays of pictures, µs.
+const maxPictureDelay = 10_000_000
+
+// Hold returns how long to delay pictures that would otherwise precede their sound.
+func (m *Mixer) Hold() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return time.Duration(m.hold()) * time.Microsecond
+}
+
+func (m *Mixer) hold() int64 {
+	d, ok := m.pictures.median()
+	if !ok || len(m.tracks) == 0 {
+		return 0
+	}
+	return jitter.Postpone(d, m.own)
+}
+
+// Read fills out with stereo samples that sound from a local time.
+func (m *Mixer) Read(out []float32, at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(out)
+	now, ok := m.now(at)
+	pictures, some := m.pictures.median()
+	m.own = 0
+	target := int64(0)
+	for i, name := range m.names {
+		v := m.tracks[name].voice
+		if own := v.Own(); i == 0 || own > m.own {
+			m.own = own
+		}
+		target = max(v.Target(pictures, some), target)
+	}
+	if !some {
+		target = m.own
+	}
+	for _, name := range m.names {
+		m.tracks[name].mix(out, now, target, ok)
+	}
+	m.note(now, ok)
+}
+
+// mix adds the track's samples to out.
+func (t *track) mix(out []float32, at, target int64, playing bool) {
+	n := len(out) / Channels
+	if len(t.block) < n*t.channels {
+		t.block = make([]float32, n*t.channels)
+	}
+	block := t.block[:n*t.channels]
+	if playing {
+		t.voice.Read(block, at, target)
+	} else {
+		t.voice.Rest(block)
+	}
+	right := t.channels - 1
+	for i := range n {
+		out[2*i] += block[i*t.channels]
+		out[2*i+1] += block[i*t.channels+right]
+	}
+}
