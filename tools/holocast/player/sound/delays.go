@@ -7,8 +7,9 @@ const recentDelays = 61
 
 // delays holds the delays of the newest pictures, µs.
 type delays struct {
-	recent []int64
-	at     int
+	recent   []int64
+	at       int
+	fallback *int64 // without pictures
 }
 
 func (d *delays) add(v int64) {
@@ -21,6 +22,9 @@ func (d *delays) add(v int64) {
 }
 
 func (d *delays) median() (int64, bool) {
+	if len(d.recent) == 0 && d.fallback != nil {
+		return *d.fallback, true
+	}
 	if len(d.recent) == 0 {
 		return 0, false
 	}

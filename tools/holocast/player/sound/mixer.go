@@ -33,7 +33,7 @@ type Mixer struct {
 
 	mu       sync.Mutex
 	clock    Clock
-	replayed bool
+	mode     Mode
 	base     time.Duration // session's clock minus timestamps, of a replay
 	based    bool
 	astray   int // packets in a row that contradict base
@@ -86,23 +86,36 @@ func (m *Mixer) Close() {
 	m.tracks, m.names = map[string]*track{}, nil
 }
 
-// Use sets the session's clock. Packets of the previous clock are discarded. replayed marks a replay
-// shared by all viewers, whose timestamps are in the past.
-func (m *Mixer) Use(clock Clock, replayed bool) {
+// Mode is the origin of timestamps.
+type Mode int
+
+// Modes of a mixer.
+const (
+	Live   Mode = iota
+	Shared      // a replay shared by all viewers; timestamps are in the past
+	Own         // a recording that this viewer plays at its own pace; the clock follows it
+)
+
+// Use sets the session's clock. Packets of the previous clock are discarded.
+func (m *Mixer) Use(clock Clock, mode Mode) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.clock, m.replayed, m.base, m.based = clock, replayed, 0, false
-	m.pictures = delays{}
-	for _, t := range m.tracks {
-		t.voice.Forget()
-	}
+	m.clock, m.mode, m.base, m.based = clock, mode, 0, false
+	m.forget()
 }
 
 // Seek discards waiting packets.
 func (m *Mixer) Seek() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.forget()
+}
+
+func (m *Mixer) forget() {
 	m.pictures = delays{}
+	if m.mode == Own {
+		m.pictures.fallback = new(int64)
+	}
 	for _, t := range m.tracks {
 		t.voice.Forget()
 	}
@@ -111,7 +124,7 @@ func (m *Mixer) Seek() {
 // now returns a local time on the timestamps' clock, µs. The caller holds m.mu.
 func (m *Mixer) now(local time.Time) (int64, bool) {
 	at, ok := m.clock(local)
-	if !ok || m.replayed && !m.based {
+	if !ok || m.mode == Shared && !m.based {
 		return 0, false
 	}
 	return at.Add(-m.base).UnixMicro(), true
@@ -150,7 +163,7 @@ const (
 // rebase determines the base of a replay. The caller holds m.mu.
 func (m *Mixer) rebase(stamp, arrived time.Time) {
 	at, ok := m.clock(arrived)
-	if !ok || !m.replayed {
+	if !ok || m.mode != Shared {
 		return
 	}
 	base := at.Sub(stamp)
@@ -162,13 +175,17 @@ func (m *Mixer) rebase(stamp, arrived time.Time) {
 		return
 	}
 	m.base, m.based, m.astray = base, true, 0
-	m.pictures = delays{}
-	for _, t := range m.tracks {
-		t.voice.Forget()
-	}
+	m.forget()
 }
 
-// refuse counts a refused packet. The caller holds m.mu.
+// Refuse counts a packet of a track that cannot be played.
+func (m *Mixer) Refuse(name string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.refuse(name, err)
+}
+
+// refuse is Refuse for callers that hold m.mu.
 func (m *Mixer) refuse(name string, err error) {
 	m.stats.Refused++
 	m.stats.Error = fmt.Sprintf("packets of %s refused: %v", name, err)
