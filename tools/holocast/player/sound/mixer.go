@@ -22,9 +22,18 @@ const (
 // maxTracks bounds the microphones of a session.
 const maxTracks = 16
 
-// Clock converts a local time to the session's clock. ok is false while it does not run: before the
-// relay's clock is known, and while a recording is paused.
-type Clock func(local time.Time) (session time.Time, ok bool)
+// Clock converts a local time to the session's clock.
+type Clock func(local time.Time) (session time.Time, state State)
+
+// State is the state of a Clock.
+type State int
+
+// States of a Clock.
+const (
+	Unknown State = iota // packets are discarded
+	Paused               // packets wait
+	Running
+)
 
 // Mixer plays the microphones of one session. Its methods may be called concurrently.
 type Mixer struct {
@@ -72,7 +81,7 @@ type track struct {
 func New(lead time.Duration, log *slog.Logger) *Mixer {
 	return &Mixer{
 		log: log, lead: lead, tracks: map[string]*track{}, warned: map[string]bool{},
-		clock: func(time.Time) (time.Time, bool) { return time.Time{}, false },
+		clock: func(time.Time) (time.Time, State) { return time.Time{}, Unknown },
 	}
 }
 
@@ -96,11 +105,14 @@ const (
 	Own         // a recording that this viewer plays at its own pace; the clock follows it
 )
 
-// Use sets the session's clock. Packets of the previous clock are discarded.
+// Use sets the session's clock. Packets of a clock of another mode are discarded.
 func (m *Mixer) Use(clock Clock, mode Mode) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.clock, m.mode, m.base, m.based = clock, mode, 0, false
+	if m.clock = clock; m.mode == mode && mode != Own {
+		return
+	}
+	m.mode, m.base, m.based = mode, 0, false
 	m.forget()
 }
 
@@ -122,12 +134,12 @@ func (m *Mixer) forget() {
 }
 
 // now returns a local time on the timestamps' clock, µs. The caller holds m.mu.
-func (m *Mixer) now(local time.Time) (int64, bool) {
-	at, ok := m.clock(local)
-	if !ok || m.mode == Shared && !m.based {
-		return 0, false
+func (m *Mixer) now(local time.Time) (int64, State) {
+	at, state := m.clock(local)
+	if m.mode == Shared && !m.based {
+		state = Unknown
 	}
-	return at.Add(-m.base).UnixMicro(), true
+	return at.Add(-m.base).UnixMicro(), state
 }
 
 // Add adds a packet that arrived at a local time.
@@ -143,8 +155,8 @@ func (m *Mixer) Add(name string, f Format, p Packet, arrived time.Time) {
 		return
 	}
 	m.rebase(p.Timestamp, arrived)
-	now, ok := m.now(arrived)
-	if !ok {
+	now, state := m.now(arrived)
+	if state == Unknown {
 		return
 	}
 	far := t.voice.Stats().Far
@@ -162,8 +174,8 @@ const (
 
 // rebase determines the base of a replay. The caller holds m.mu.
 func (m *Mixer) rebase(stamp, arrived time.Time) {
-	at, ok := m.clock(arrived)
-	if !ok || m.mode != Shared {
+	at, state := m.clock(arrived)
+	if state == Unknown || m.mode != Shared {
 		return
 	}
 	base := at.Sub(stamp)
@@ -229,8 +241,8 @@ func (m *Mixer) track(name string, f Format, packet []byte) (*track, error) {
 func (m *Mixer) Shown(captured, at time.Time, held time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now, ok := m.now(at)
-	if d := now - captured.UnixMicro(); ok && d > -maxPictureDelay && d < maxPictureDelay {
+	now, state := m.now(at)
+	if d := now - captured.UnixMicro(); state != Unknown && d > -maxPictureDelay && d < maxPictureDelay {
 		m.pictures.add(d - held.Microseconds())
 	}
 }
@@ -258,7 +270,7 @@ func (m *Mixer) Read(out []float32, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	clear(out)
-	now, ok := m.now(at)
+	now, state := m.now(at)
 	pictures, some := m.pictures.median()
 	m.own = 0
 	target := int64(0)
@@ -273,9 +285,11 @@ func (m *Mixer) Read(out []float32, at time.Time) {
 		target = m.own
 	}
 	for _, name := range m.names {
-		m.tracks[name].mix(out, now, target, ok)
+		m.tracks[name].mix(out, now, target, state == Running)
 	}
-	m.note(now, ok)
+	if state == Running {
+		m.note()
+	}
 }
 
 // mix adds the track's samples to out.

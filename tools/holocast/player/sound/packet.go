@@ -12,9 +12,6 @@ import (
 // MaxPacket bounds a packet in bytes.
 const MaxPacket = 1275
 
-// PropertyPrevious is the property with the repeated previous packet (docs/spec/sound.md).
-const PropertyPrevious = 0x4843
-
 // ParsePacket parses a sound object. Its duration and channels are checked by the mixer.
 func ParsePacket(properties wire.Properties, payload []byte) (p Packet, err error) {
 	if len(payload) > MaxPacket {
@@ -24,13 +21,7 @@ func ParsePacket(properties wire.Properties, payload []byte) (p Packet, err erro
 	if err != nil {
 		return p, err
 	}
-	p = Packet{Timestamp: x.Timestamp, Data: payload}
-	for kv := range properties.All() {
-		if kv.Type == PropertyPrevious {
-			p.Previous = kv.Bytes
-		}
-	}
-	return p, nil
+	return Packet{Timestamp: x.Timestamp, Data: payload, Previous: x.Previous}, nil
 }
 
 // samplesOf returns the length of a track's packets by its first one.

@@ -36,11 +36,8 @@ type Report struct {
 const smoothing = 0.01
 
 // note measures after a block. The caller holds m.mu.
-func (m *Mixer) note(at int64, ok bool) {
+func (m *Mixer) note() {
 	s := &m.stats
-	if !ok {
-		return
-	}
 	for _, name := range m.names {
 		v := m.tracks[name].voice
 		delay, playing := v.Delay()
