@@ -168,14 +168,14 @@ func (p *Player) sphereSound() func(sphere.SoundPacket) {
 	}
 }
 
-// hold waits while a frame would precede its sound, and returns for how long it was due to wait.
+// hold waits while a frame would precede its sound. It returns how long it waited.
 func (p *Player) hold(fr *frame) time.Duration {
 	if p.cfg.Sound == nil || fr.own {
 		return 0
 	}
-	held := p.cfg.Sound.Hold()
-	time.Sleep(time.Until(fr.completed.Add(held)))
-	return held
+	wait := max(0, time.Until(fr.completed.Add(p.cfg.Sound.Hold())))
+	time.Sleep(wait)
+	return wait
 }
 
 // inStep notes the delay of a frame that is displayed now.

@@ -1,33 +1,48 @@
 package sound
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
-// recentDelays is the number of pictures that determine their delay: 2 s at 30 per second.
-const recentDelays = 61
+// Pictures of the last 2 s determine their delay.
+const (
+	recentFor = 2 * time.Second
+	maxRecent = 512
+)
 
-// delays holds the delays of the newest pictures, µs.
+// delays holds the delays of the newest pictures.
 type delays struct {
-	recent   []int64
-	at       int
-	fallback *int64 // without pictures
+	recent   []shown
+	fallback *int64 // without pictures, µs
 }
 
-func (d *delays) add(v int64) {
-	if len(d.recent) < recentDelays {
-		d.recent = append(d.recent, v)
-		return
-	}
-	d.recent[d.at] = v
-	d.at = (d.at + 1) % recentDelays
+// shown is a displayed picture.
+type shown struct {
+	at    time.Time
+	delay int64 // µs
 }
 
-func (d *delays) median() (int64, bool) {
-	if len(d.recent) == 0 && d.fallback != nil {
-		return *d.fallback, true
+func (d *delays) add(v int64, at time.Time) {
+	drop := 0
+	for drop < len(d.recent) && (at.Sub(d.recent[drop].at) > recentFor || len(d.recent)-drop >= maxRecent) {
+		drop++
 	}
+	d.recent = append(slices.Delete(d.recent, 0, drop), shown{at, v})
+}
+
+// median returns the median delay in µs. ok is false without pictures.
+func (d *delays) median() (delay int64, ok bool) {
 	if len(d.recent) == 0 {
+		if d.fallback != nil {
+			return *d.fallback, true
+		}
 		return 0, false
 	}
-	sorted := slices.Sorted(slices.Values(d.recent))
+	sorted := make([]int64, 0, maxRecent)
+	for _, x := range d.recent {
+		sorted = append(sorted, x.delay)
+	}
+	slices.Sort(sorted)
 	return sorted[len(sorted)/2], true
 }

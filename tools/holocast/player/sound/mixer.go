@@ -243,7 +243,7 @@ func (m *Mixer) Shown(captured, at time.Time, held time.Duration) {
 	defer m.mu.Unlock()
 	now, state := m.now(at)
 	if d := now - captured.UnixMicro(); state != Unknown && d > -maxPictureDelay && d < maxPictureDelay {
-		m.pictures.add(d - held.Microseconds())
+		m.pictures.add(d-held.Microseconds(), at)
 	}
 }
 
