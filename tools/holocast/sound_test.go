@@ -13,14 +13,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-audio/wav"
-
 	"holocast/internal/catalog"
 	"holocast/internal/loc"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/opus"
 	"holocast/internal/origin"
+	"holocast/internal/wav"
 )
 
 // The test's sound: three tones, and a click at every full second of its capture clock.
@@ -137,31 +136,40 @@ func (m *microphone) send(captured time.Time, packet []byte, datagram bool) {
 }
 
 // readWAV returns the left channel of a file.
-func readWAV(t *testing.T, path string) (x []float64) {
+func readWAV(t *testing.T, path string) []float32 {
 	t.Helper()
-	f, err := os.Open(path)
+	file, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = f.Close() }() // read-only
-	b, err := wav.NewDecoder(f).FullPCMBuffer()
+	defer func() { _ = file.Close() }() // read-only
+	info, err := file.Stat()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b.Format.NumChannels != 2 || b.Format.SampleRate != soundRate {
-		t.Fatalf("%s: %+v", path, b.Format)
+	f, err := wav.New(file, info.Size())
+	if err != nil {
+		t.Fatal(err)
 	}
-	for i := 0; i < len(b.Data); i += 2 {
-		x = append(x, float64(b.Data[i])/math.MaxInt16)
+	if f.Channels != 2 || f.Rate != soundRate {
+		t.Fatalf("%s: %+v", path, f)
+	}
+	both := make([]float32, 2*f.Length)
+	if err := f.Read(both, 0); err != nil {
+		t.Fatal(err)
+	}
+	x := make([]float32, f.Length)
+	for i := range x {
+		x[i] = both[2*i]
 	}
 	return x
 }
 
 // click returns the index of the first sample of the loudest click in x.
-func click(x []float64) (at int) {
+func click(x []float32) (at int) {
 	sharp := make([]float64, len(x))
 	for i := 2; i < len(x); i++ {
-		d := x[i] - 2*x[i-1] + x[i-2]
+		d := float64(x[i] - 2*x[i-1] + x[i-2])
 		sharp[i] = d * d
 	}
 	most, sum := 0., 0.
@@ -178,14 +186,14 @@ func click(x []float64) (at int) {
 
 // align returns the capture time in µs of the first sample of x, modulo a second, and the SNR in dB.
 // x has at least a second.
-func align(x []float64) (us, snr float64) {
+func align(x []float32) (us, snr float64) {
 	best := math.Inf(1)
 	seek := func(from, to, step float64, every int) {
 		best = math.Inf(1)
 		for at := from; at <= to; at += step {
 			e := 0.
 			for i := 0; i < len(x); i += every {
-				d := x[i] - float64(soundAt(at+float64(i)*1e6/soundRate))
+				d := float64(x[i]) - float64(soundAt(at+float64(i)*1e6/soundRate))
 				e += d * d
 			}
 			if e *= float64(every); e < best {
@@ -199,7 +207,7 @@ func align(x []float64) (us, snr float64) {
 	seek(us, us, 1, 1)
 	power := 0.
 	for _, v := range x {
-		power += v * v
+		power += float64(v * v)
 	}
 	return us, 10 * math.Log10(power/best)
 }
