@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"holocast/tools/holocast/player/sound"
+	"holocast/tools/holocast/soundcard"
 )
 
 func addSoundFlags(f *pflag.FlagSet, o *playOptions) {
@@ -22,7 +23,7 @@ func addSoundFlags(f *pflag.FlagSet, o *playOptions) {
 // soundOutput is the output of play's sound.
 type soundOutput struct {
 	mixer  *sound.Mixer // nil without an output
-	device *sound.Device
+	device *soundcard.Device
 	wav    *sound.WAV
 	stop   context.CancelFunc
 	done   sync.WaitGroup
@@ -51,8 +52,8 @@ func (o playOptions) openSound() (out *soundOutput, err error) {
 		}
 		out.mixer = sound.New(sound.WAVLead, slog.Default())
 	case o.audio != "":
-		out.mixer = sound.New(sound.DeviceLead, slog.Default())
-		if out.device, err = sound.OpenDevice(o.audio, out.mixer, slog.Default()); err != nil {
+		out.mixer = sound.New(soundcard.Lead, slog.Default())
+		if out.device, err = soundcard.Open(o.audio, out.mixer, slog.Default()); err != nil {
 			return nil, err
 		}
 	}

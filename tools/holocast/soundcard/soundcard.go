@@ -1,4 +1,5 @@
-package sound
+// Package soundcard plays sound on a device, through ALSA, PulseAudio, WASAPI or Core Audio.
+package soundcard
 
 import (
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"unsafe"
 
 	"github.com/gen2brain/malgo"
+
+	"holocast/tools/holocast/player/sound"
 )
 
 // Latency of a device. The operating system may add to it.
@@ -19,8 +22,8 @@ const (
 	latency = periods * period
 )
 
-// DeviceLead is the lead of a mixer that plays on a device; see New.
-const DeviceLead = latency
+// Lead is the lead of a mixer that plays on a device; see sound.New.
+const Lead = latency
 
 // Device plays sound.
 type Device struct {
@@ -31,9 +34,9 @@ type Device struct {
 	closed atomic.Bool
 }
 
-// OpenDevice starts to play a mixer's sound on the device whose name contains a text; "default"
+// Open starts to play a mixer's sound on the device whose name contains a text; "default"
 // selects the system's default. The caller must Close it.
-func OpenDevice(name string, m *Mixer, log *slog.Logger) (*Device, error) {
+func Open(name string, m *sound.Mixer, log *slog.Logger) (*Device, error) {
 	ctx, err := malgo.InitContext(nil, malgo.ContextConfig{}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("--audio: the system has no sound: %w", err)
@@ -46,9 +49,9 @@ func OpenDevice(name string, m *Mixer, log *slog.Logger) (*Device, error) {
 	return d, nil
 }
 
-func (d *Device) start(m *Mixer, log *slog.Logger) error {
+func (d *Device) start(m *sound.Mixer, log *slog.Logger) error {
 	cfg := malgo.DefaultDeviceConfig(malgo.Playback)
-	cfg.Playback.Format, cfg.Playback.Channels, cfg.SampleRate = malgo.FormatF32, Channels, SampleRate
+	cfg.Playback.Format, cfg.Playback.Channels, cfg.SampleRate = malgo.FormatF32, sound.Channels, sound.SampleRate
 	cfg.PeriodSizeInMilliseconds, cfg.Periods = uint32(period.Milliseconds()), periods
 	if d.Name != "default" {
 		id, err := d.find()
@@ -61,7 +64,7 @@ func (d *Device) start(m *Mixer, log *slog.Logger) error {
 	device, err := malgo.InitDevice(d.ctx.Context, cfg, malgo.DeviceCallbacks{
 		Data: func(out, _ []byte, frames uint32) {
 			if frames > 0 {
-				block := unsafe.Slice((*float32)(unsafe.Pointer(&out[0])), int(frames)*Channels)
+				block := unsafe.Slice((*float32)(unsafe.Pointer(&out[0])), int(frames)*sound.Channels)
 				m.Read(block, pace.next(time.Now().Add(latency), int(frames)))
 				clip(block)
 			}
@@ -130,6 +133,6 @@ func (p *pacer) next(measured time.Time, samples int) time.Time {
 		p.at, off = measured, 0
 	}
 	at := p.at.Add(off / paceWeight)
-	p.at = at.Add(time.Duration(samples) * time.Second / SampleRate)
+	p.at = at.Add(time.Duration(samples) * time.Second / sound.SampleRate)
 	return at
 }
