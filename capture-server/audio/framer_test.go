@@ -23,7 +23,9 @@ type simulated struct {
 // clickTime is the width of a click.
 const clickTime = 0.0005
 
-func (s *simulated) trueTime(sample int64) float64 { return float64(sample) / float64(s.rate) / (1 + s.drift) }
+func (s *simulated) trueTime(sample int64) float64 {
+	return float64(sample) / float64(s.rate) / (1 + s.drift)
+}
 
 // next returns 10 ms of sound that arrives up to 3 ms late, now and then 100 ms.
 func (s *simulated) next() Block {
@@ -72,6 +74,9 @@ func TestDrift(t *testing.T) {
 			}
 			f := framer{channels: 1, toRelay: onRelay}
 			out := packet{samples: make([]float32, opus.PacketSamples)}
+			if underRace {
+				tt.seconds = min(tt.seconds, 30)
+			}
 			clicks, worst, number := 0, 0.0, int64(0)
 			var peak float32
 			var at time.Time

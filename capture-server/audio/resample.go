@@ -92,9 +92,10 @@ func (r *resampler) read(out []float32, step float64) bool {
 		a, b := r.table[p*taps:(p+1)*taps], r.table[(p+1)*taps:(p+2)*taps]
 		from := (whole - reach + 1) * r.channels
 		for c := range r.channels {
+			in := r.in[from+c:]
 			var sum float32
-			for k := range taps {
-				sum += (a[k] + mix*(b[k]-a[k])) * r.in[from+c+k*r.channels]
+			for k, weight := range a {
+				sum += (weight + mix*(b[k]-weight)) * in[k*r.channels]
 			}
 			out[i*r.channels+c] = sum
 		}
