@@ -168,14 +168,19 @@ func (p *Player) sphereSound() func(sphere.SoundPacket) {
 	}
 }
 
-// hold waits while a frame would precede its sound. It returns how long it waited.
+// hold waits while a frame would precede its sound. It returns for how long it held the frame, which
+// includes waiting behind earlier held frames.
 func (p *Player) hold(fr *frame) time.Duration {
 	if p.cfg.Sound == nil || fr.own {
 		return 0
 	}
-	wait := max(0, time.Until(fr.completed.Add(p.cfg.Sound.Hold())))
+	held := p.cfg.Sound.Hold()
+	wait := time.Until(fr.completed.Add(held))
+	if wait <= 0 {
+		return 0
+	}
 	time.Sleep(wait)
-	return wait
+	return held
 }
 
 // inStep notes the delay of a frame that is displayed now.
