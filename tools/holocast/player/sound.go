@@ -132,15 +132,7 @@ func (p *Player) play(t catalog.Track, properties wire.Properties, payload []byt
 		p.cfg.Sound.Refuse(t.Name, err)
 		return
 	}
-	p.cfg.Sound.Add(t.Name, formatOf(t), packet, now)
-}
-
-func formatOf(t catalog.Track) sound.Format {
-	f := sound.Format{Channels: t.Channels()}
-	if t.Sound != nil {
-		f.Packet = time.Duration(t.Sound.Packet) * time.Millisecond
-	}
-	return f
+	p.cfg.Sound.Add(t.Name, sound.FormatOf(t), packet, now)
 }
 
 // sphereSound returns the receiver of the packets of 360° sound, or nil.
@@ -164,7 +156,7 @@ func (p *Player) sphereSound() func(sphere.SoundPacket) {
 		if !x.Due.IsZero() {
 			p.cfg.Sound.Shown(packet.Timestamp, x.Due, 0)
 		}
-		p.cfg.Sound.Add(x.Track.Name, formatOf(x.Track), packet, time.Now())
+		p.cfg.Sound.Add(x.Track.Name, sound.FormatOf(x.Track), packet, time.Now())
 	}
 }
 

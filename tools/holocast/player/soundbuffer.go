@@ -88,7 +88,7 @@ func (b *soundBuffer) Tick(position time.Duration, _ bool) {
 	}
 	until := b.start.Add(position + soundAhead)
 	for len(b.packets) > 0 && b.packets[0].Timestamp.Before(until) {
-		b.p.cfg.Sound.Add(b.track.Name, formatOf(b.track), b.packets[0], time.Now())
+		b.p.cfg.Sound.Add(b.track.Name, sound.FormatOf(b.track), b.packets[0], time.Now())
 		b.packets = b.packets[1:]
 	}
 }

@@ -159,6 +159,9 @@ func (m *Mixer) Add(name string, f Format, p Packet, arrived time.Time) {
 	if state == Unknown {
 		return
 	}
+	if m.mode == Own { // the viewer fetches ahead, so arrivals say nothing about the delay
+		now = p.Timestamp.Add(-time.Second).UnixMicro()
+	}
 	far := t.voice.Stats().Far
 	t.voice.Add(now, jitter.Packet{Timestamp: p.Timestamp.UnixMicro(), Data: p.Data}, p.Previous)
 	if t.voice.Stats().Far > far {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"holocast/internal/catalog"
 	"holocast/internal/loc"
 	"holocast/internal/moqt/wire"
 )
@@ -22,6 +23,15 @@ func ParsePacket(properties wire.Properties, payload []byte) (p Packet, err erro
 		return p, err
 	}
 	return Packet{Timestamp: x.Timestamp, Data: payload, Previous: x.Previous}, nil
+}
+
+// FormatOf returns the format of a catalog's track.
+func FormatOf(t catalog.Track) Format {
+	f := Format{Channels: t.Channels()}
+	if t.Sound != nil {
+		f.Packet = time.Duration(t.Sound.Packet) * time.Millisecond
+	}
+	return f
 }
 
 // samplesOf returns the length of a track's packets by its first one.
