@@ -146,7 +146,7 @@ func lipOffsets(t *testing.T, seen map[int64]bool, r soundReport, file, list str
 			continue
 		}
 		for _, at := range heard {
-			if off := (at + float64(r.WAV.BeganUS-shown)) / 1000; math.Abs(off) < 1000 {
+			if off := (at + float64(r.WAV.BeganUS-shown)) / 1000; math.Abs(off) < 500 {
 				offsets = append(offsets, math.Round(10*off)/10)
 			}
 		}

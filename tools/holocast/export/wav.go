@@ -33,19 +33,19 @@ const (
 )
 
 // WAV writes the sound of a recording's microphones, mixed to stereo of 16 bits at 48 kHz. The first
-// sample was captured at the time of the first frame, or of the first packet if that is recorded
-// earlier.
+// sample was captured at the time of the first frame; in a recording without frames it is that of the
+// first packet.
 func WAV(ctx context.Context, path, out string, cfg Config) (Sound, error) {
 	r, err := recording.Open(path)
 	if err != nil {
 		return Sound{}, err
 	}
 	defer func() { _ = r.Close() }() // read-only
-	tracks, err := microphones(path)
+	tracks, first, err := microphones(path)
 	if err != nil {
 		return Sound{}, err
 	}
-	x := &soundExport{tracks: tracks, cfg: cfg, m: sound.New(0, cmp.Or(cfg.Log, slog.Default()))}
+	x := &soundExport{tracks: tracks, start: first, at: first, last: first, cfg: cfg, m: sound.New(0, cmp.Or(cfg.Log, slog.Default()))}
 	defer x.m.Close()
 	x.m.Use(func(at time.Time) (time.Time, sound.State) { return at, sound.Running }, sound.Own)
 	err = create(out, func(f *os.File) error {
@@ -60,16 +60,17 @@ func WAV(ctx context.Context, path, out string, cfg Config) (Sound, error) {
 	return Sound{x.m.Report(), x.at.Sub(x.start)}, nil
 }
 
-// microphones returns the recorded sound tracks by full name.
-func microphones(path string) (map[string]catalog.Track, error) {
+// microphones returns the recorded sound tracks by full name, and the capture time of the first frame
+// or the zero time.
+func microphones(path string) (tracks map[string]catalog.Track, first time.Time, err error) {
 	r, err := recording.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, first, err
 	}
 	defer func() { _ = r.Close() }() // read-only
 	o, err := recording.FirstCatalog(path, r, nil)
 	if err != nil {
-		return nil, err
+		return nil, first, err
 	}
 	var properties moqt.Properties
 	for _, t := range r.Info.Tracks {
@@ -80,16 +81,28 @@ func microphones(path string) (map[string]catalog.Track, error) {
 	var reader catalog.Reader
 	c, err := reader.Read(o.Payload, moqt.Properties(o.Properties), properties)
 	if err != nil {
-		return nil, fmt.Errorf("recording %s: %w", path, err)
+		return nil, first, fmt.Errorf("recording %s: %w", path, err)
 	}
-	tracks := map[string]catalog.Track{}
+	tracks = map[string]catalog.Track{}
 	for _, t := range c.Sounds() {
 		tracks[connect.TrackName(o.Track.Namespace, t).String()] = t
 	}
 	if len(tracks) == 0 {
-		return nil, fmt.Errorf("recording %s has no microphones", path)
+		return nil, first, fmt.Errorf("recording %s has no microphones", path)
 	}
-	return tracks, nil
+	for len(c.Cameras()) > 0 && first.IsZero() {
+		o, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			continue // skip damaged records
+		}
+		if h, err := pointcloud.ParseHeader(o.Payload); err == nil && !o.EndOnly {
+			first = time.UnixMicro(int64(h.CaptureTime))
+		}
+	}
+	return tracks, first, nil
 }
 
 // soundExport plays a recording into a file.
@@ -135,9 +148,6 @@ func (x *soundExport) object(o *recording.Object, limit time.Duration) error {
 		return nil
 	}
 	t, isSound := x.tracks[o.Track.String()]
-	if h, err := pointcloud.ParseHeader(o.Payload); !isSound && x.start.IsZero() && err == nil {
-		x.begin(time.UnixMicro(int64(h.CaptureTime)))
-	}
 	if !isSound {
 		return nil
 	}
@@ -149,7 +159,7 @@ func (x *soundExport) object(o *recording.Object, limit time.Duration) error {
 		return nil
 	}
 	if x.start.IsZero() {
-		x.begin(p.Timestamp)
+		x.start, x.at, x.last = p.Timestamp, p.Timestamp, p.Timestamp
 	}
 	if d := p.Timestamp.Sub(x.start); d < -soundBeyond || d > limit {
 		x.m.Refuse(t.Name, fmt.Errorf("a timestamp is %s after the recording's start", d.Round(time.Second)))
@@ -164,8 +174,6 @@ func (x *soundExport) object(o *recording.Object, limit time.Duration) error {
 	}
 	return nil
 }
-
-func (x *soundExport) begin(at time.Time) { x.start, x.at, x.last = at, at, at }
 
 // write writes the sound until a capture time.
 func (x *soundExport) write(until time.Time) error {

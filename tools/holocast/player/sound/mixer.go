@@ -276,16 +276,14 @@ func (m *Mixer) Read(out []float32, at time.Time) {
 	now, state := m.now(at)
 	pictures, some := m.pictures.median()
 	m.own = 0
-	target := int64(0)
 	for i, name := range m.names {
-		v := m.tracks[name].voice
-		if own := v.Own(); i == 0 || own > m.own {
+		if own := m.tracks[name].voice.Own(); i == 0 || own > m.own {
 			m.own = own
 		}
-		target = max(v.Target(pictures, some), target)
 	}
-	if !some {
-		target = m.own
+	target := m.own
+	if some {
+		target = max(pictures, m.own)
 	}
 	for _, name := range m.names {
 		m.tracks[name].mix(out, now, target, state == Running)
