@@ -179,7 +179,7 @@ func TestSoundOfPerformer(t *testing.T) {
 			t.Errorf("%s: no clap was both seen and heard", what)
 		}
 		for _, off := range offsets {
-			inSync(t, off)
+			inSync(t, r, off)
 		}
 	}
 	check("live", live)
@@ -205,8 +205,9 @@ func TestSoundOfPerformer(t *testing.T) {
 				nearest = heard - want
 			}
 		}
-		t.Logf("exported: lip offset %.1f ms", nearest/1000)
-		inSync(t, nearest/1000)
+		if t.Logf("exported: lip offset %.1f ms", nearest/1000); math.Abs(nearest) > 45_000 {
+			t.Error("the exported sound is out of step")
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,9 +43,11 @@ func soundAt(us float64) float32 {
 type microphone struct {
 	track *origin.Track
 	enc   *opus.Encoder
-	group uint64
+	group atomic.Uint64 // of the newest packet; rises by groupStep
 	last  []byte
 }
+
+const groupStep = 10
 
 // describeSound returns the catalog entry of a microphone.
 func describeSound(delivery string) catalog.Track {
@@ -69,8 +72,8 @@ func addMicrophone(t *testing.T, p *publisher, delivery string) *microphone {
 	}
 	m := &microphone{
 		track: origin.NewTrack(moqt.TrackName{Namespace: p.ns, Name: catalog.SoundTrack(0)}, nil, origin.Limits{}),
-		group: uint64(time.Now().UnixMilli()),
 	}
+	m.group.Store(uint64(time.Now().UnixMilli()) / groupStep * groupStep)
 	p.set.Add(m.track)
 	h := wire.SubgroupHeader{Group: p.first + 1<<20, Mode: wire.SubgroupIDZero, Priority: 10, FirstObject: true}
 	if err := p.cat.WriteObject(h, moqt.Object{}, doc); err != nil {
@@ -105,8 +108,7 @@ func (m *microphone) run(ctx context.Context, t *testing.T, datagrams bool) {
 				t.Error(err)
 				return
 			}
-			m.group++
-			if m.group%50 != 0 {
+			if m.group.Add(groupStep)%(50*groupStep) != 0 {
 				m.send(next, b, datagrams)
 			}
 			m.last = b
@@ -125,12 +127,13 @@ func (m *microphone) send(captured time.Time, packet []byte, datagram bool) {
 	properties := loc.Properties{Timestamp: captured, Previous: m.last}.Append(nil)
 	if datagram {
 		m.track.SendDatagram(moqt.Datagram{
-			Group: m.group, Priority: 8, EndOfGroup: true, Properties: properties, Payload: packet,
+			Group: m.group.Load(), Priority: 8, EndOfGroup: true, Properties: properties, Payload: packet,
 		})
 		return
 	}
 	h := wire.SubgroupHeader{
-		Group: m.group, Mode: wire.SubgroupIDZero, Priority: 8, FirstObject: true, EndOfGroup: true, HasProperties: true,
+		Group: m.group.Load(), Mode: wire.SubgroupIDZero, Priority: 8, FirstObject: true, EndOfGroup: true,
+		HasProperties: true,
 	}
 	_ = m.track.WriteObject(h, moqt.Object{Properties: properties}, packet)
 }
@@ -184,27 +187,45 @@ func click(x []float32) (at int) {
 	return at
 }
 
-// align returns the capture time in µs of the first sample of x, modulo a second, and the SNR in dB.
-// x has at least a second.
-func align(x []float32) (us, snr float64) {
-	best := math.Inf(1)
-	seek := func(from, to, step float64, every int) {
+// align returns the time of the newest click in x from the first sample in µs and the best SNR of the
+// last clicks and the 40 ms after each, in dB. Between clicks, the pace of the sound may change.
+func align(t *testing.T, x []float32) (us, snr float64) {
+	t.Helper()
+	const after = soundRate / 25
+	snr = math.Inf(-1)
+	for second := range 3 {
+		end := len(x) - second*soundRate - after
+		if end < soundRate {
+			break
+		}
+		at := end - soundRate + click(x[end-soundRate:end])
+		from := max(0, at-clickLength)
+		captured, quality := alignClick(x[from:from+after], 1e6-float64(at-from)*1e6/soundRate)
+		if snr = max(snr, quality); second == 0 {
+			us = float64(from)*1e6/soundRate + 1e6 - captured
+		}
+	}
+	return us, snr
+}
+
+// alignClick returns the capture time in µs of the first sample of x, near a guess, and the SNR in dB.
+func alignClick(x []float32, guess float64) (us, snr float64) {
+	var best float64
+	seek := func(from, to, step float64) {
 		best = math.Inf(1)
 		for at := from; at <= to; at += step {
 			e := 0.
-			for i := 0; i < len(x); i += every {
-				d := float64(x[i]) - float64(soundAt(at+float64(i)*1e6/soundRate))
+			for i, v := range x {
+				d := float64(v) - float64(soundAt(at+float64(i)*1e6/soundRate))
 				e += d * d
 			}
-			if e *= float64(every); e < best {
+			if e < best {
 				best, us = e, at
 			}
 		}
 	}
-	guess := 2e6 - float64(click(x))*1e6/soundRate
-	seek(guess-600, guess+600, 10, 19)
-	seek(us-10, us+10, 1, 19)
-	seek(us, us, 1, 1)
+	seek(guess-1000, guess+1000, 20)
+	seek(us-20, us+20, 1)
 	power := 0.
 	for _, v := range x {
 		power += float64(v * v)
@@ -216,6 +237,8 @@ func align(x []float32) (us, snr float64) {
 type soundReport struct {
 	Sound struct {
 		DelayMS     float64  `json:"delay_ms"`
+		BufferMS    float64  `json:"jitter_buffer_ms"`
+		Jumps       int      `json:"jumps"`
 		LipOffsetMS *float64 `json:"lip_offset_ms"`
 		ConcealedMS float64  `json:"concealed_ms"`
 		Repeated    int      `json:"packets_repeated"`
@@ -225,11 +248,17 @@ type soundReport struct {
 	WAV struct {
 		BeganUS int64 `json:"began_us"`
 	} `json:"wav"`
-	Frames int `json:"frames"`
+	Frames int     `json:"frames"`
+	FPS    float64 `json:"fps"`
+}
+
+// calm reports whether the machine kept up, so that sound could play in step and without gaps.
+func (r soundReport) calm() bool {
+	return r.FPS > 25 && r.Sound.ConcealedMS < 100 && r.Sound.Jumps == 0 && r.Sound.BufferMS < 150
 }
 
 // listen plays a session into a file and returns the delays of sound and frames, by the file and by
-// the list of frames, in ms, and the SNR of the last second.
+// the list of frames, in ms, and the SNR.
 func listen(t *testing.T, url string, args ...string) (delay, frames, snr float64, r soundReport) {
 	t.Helper()
 	dir := t.TempDir()
@@ -238,13 +267,11 @@ func listen(t *testing.T, url string, args ...string) (delay, frames, snr float6
 	p.mustSucceed()
 	p.lastLine(&r)
 	x := readWAV(t, file)
-	from := len(x) - soundRate - soundRate/10
-	if from < 0 {
+	if len(x) < 2*soundRate {
 		t.Fatalf("only %d samples of sound", len(x))
 	}
-	captured, snr := align(x[from : from+soundRate])
-	heard := float64(r.WAV.BeganUS%1_000_000) + float64(from)*1e6/soundRate
-	delay = math.Mod(heard-captured+10e6, 1e6) / 1000
+	clicked, snr := align(t, x)
+	delay = math.Mod(float64(r.WAV.BeganUS%1_000_000)+clicked, 1e6) / 1000
 	var delays []float64
 	f, err := os.Open(list)
 	if err != nil {
@@ -264,11 +291,16 @@ func listen(t *testing.T, url string, args ...string) (delay, frames, snr float6
 	return delay, delays[len(delays)/2], snr, r
 }
 
-// inSync checks a lip offset against ITU-R BT.1359.
-func inSync(t *testing.T, offset float64) {
+// inSync checks a lip offset in ms against ITU-R BT.1359. On an overloaded machine it only logs it.
+func inSync(t *testing.T, r soundReport, offset float64) {
 	t.Helper()
-	if offset < -125 || offset > 45 {
+	if offset >= -125 && offset <= 45 {
+		return
+	}
+	if r.calm() {
 		t.Errorf("lip offset %.1f ms", offset)
+	} else {
+		t.Logf("lip offset %.1f ms on an overloaded machine", offset)
 	}
 }
 
@@ -282,19 +314,64 @@ func TestSoundLive(t *testing.T) {
 			delay, frames, snr, r := listen(t, url, "--duration", "5s")
 			b, _ := json.Marshal(r)
 			t.Logf("sound %.1f ms, frames %.1f ms, SNR %.1f dB, %s", delay, frames, snr, b)
-			inSync(t, delay-frames)
+			inSync(t, r, delay-frames)
 			if r.Sound.LipOffsetMS == nil {
 				t.Fatal("no lip offset reported")
 			}
-			if got := *r.Sound.LipOffsetMS; math.Abs(got-(delay-frames)) > 20 {
+			if got := *r.Sound.LipOffsetMS; r.calm() && math.Abs(got-(delay-frames)) > 20 {
 				t.Errorf("lip offset %.1f ms reported, %.1f ms measured", got, delay-frames)
 			}
 			if r.Sound.Repeated == 0 || r.Sound.Refused > 0 {
 				t.Errorf("%+v", r.Sound)
 			}
-			if snr < 12 {
+			if r.calm() && snr < 20 {
 				t.Errorf("SNR %.1f dB", snr)
 			}
 		})
+	}
+}
+
+// TestSoundHostile plays between packets that contradict the track.
+func TestSoundHostile(t *testing.T) {
+	port := freePort(t)
+	startRelay(t, port)
+	url := sessionURL(port, "demo")
+	m := addMicrophone(t, publish(t, url, 1, 1), catalog.DeliveryStream)
+	ctx, stop := context.WithCancel(context.Background())
+	var flood sync.WaitGroup
+	defer flood.Wait()
+	defer stop()
+	flood.Go(func() {
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			for j, bad := range []struct {
+				at      time.Duration
+				payload []byte
+			}{
+				{0, make([]byte, 60_000)}, {0, []byte{0xff}}, {0, nil}, {0, []byte{0x08, 1}},
+				{time.Hour, []byte{0xf0, 1}}, {-time.Hour, []byte{0xf0, 1}},
+			} {
+				h := wire.SubgroupHeader{
+					Group: m.group.Load() + 1 + uint64(j), Mode: wire.SubgroupIDZero, Priority: 8, FirstObject: true, EndOfGroup: true,
+					HasProperties: true,
+				}
+				properties := loc.Properties{Timestamp: time.Now().Add(bad.at), Previous: make([]byte, 2000)}.Append(nil)
+				_ = m.track.WriteObject(h, moqt.Object{Properties: properties}, bad.payload) // a viewer may leave
+			}
+		}
+	})
+	_, _, snr, r := listen(t, url, "--duration", "4s")
+	t.Logf("SNR %.1f dB, %+v", snr, r)
+	if r.Sound.Refused == 0 || r.Sound.Error == "" || r.Frames == 0 {
+		t.Errorf("%+v", r)
+	}
+	if r.calm() && snr < 20 {
+		t.Errorf("SNR %.1f dB", snr)
 	}
 }

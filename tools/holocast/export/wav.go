@@ -45,7 +45,9 @@ func WAV(ctx context.Context, path, out string, cfg Config) (Sound, error) {
 	if err != nil {
 		return Sound{}, err
 	}
-	x := &soundExport{tracks: tracks, start: first, at: first, last: first, cfg: cfg, m: sound.New(0, cmp.Or(cfg.Log, slog.Default()))}
+	x := &soundExport{
+		tracks: tracks, start: first, at: first, last: first, cfg: cfg, m: sound.New(0, cmp.Or(cfg.Log, slog.Default())),
+	}
 	defer x.m.Close()
 	x.m.Use(func(at time.Time) (time.Time, sound.State) { return at, sound.Running }, sound.Own)
 	err = create(out, func(f *os.File) error {

@@ -165,7 +165,8 @@ func (m *Mixer) Add(name string, f Format, p Packet, arrived time.Time) {
 	far := t.voice.Stats().Far
 	t.voice.Add(now, jitter.Packet{Timestamp: p.Timestamp.UnixMicro(), Data: p.Data}, p.Previous)
 	if t.voice.Stats().Far > far {
-		m.refuse(name, fmt.Errorf("a timestamp is %s from the clock", p.Timestamp.Sub(time.UnixMicro(now)).Round(time.Second)))
+		off := p.Timestamp.Sub(time.UnixMicro(now)).Round(time.Second)
+		m.refuse(name, fmt.Errorf("a timestamp is %s from the clock", off))
 	}
 }
 
