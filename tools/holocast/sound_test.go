@@ -324,7 +324,7 @@ func TestSoundLive(t *testing.T) {
 			if r.Sound.Repeated == 0 || r.Sound.Refused > 0 {
 				t.Errorf("%+v", r.Sound)
 			}
-			if r.calm() && snr < 20 {
+			if r.calm() && snr < 12 {
 				t.Errorf("SNR %.1f dB", snr)
 			}
 		})
@@ -371,7 +371,7 @@ func TestSoundHostile(t *testing.T) {
 	if r.Sound.Refused == 0 || r.Sound.Error == "" || r.Frames == 0 {
 		t.Errorf("%+v", r)
 	}
-	if r.calm() && snr < 20 {
+	if r.calm() && snr < 12 {
 		t.Errorf("SNR %.1f dB", snr)
 	}
 }
