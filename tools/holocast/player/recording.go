@@ -481,6 +481,9 @@ func (b *playback) applySeek(now time.Time) {
 	}
 	b.seeks, b.sought = r.seeks, now
 	b.p.meter.Jump()
+	if m := b.p.cfg.Sound; m != nil {
+		m.Seek()
+	}
 	for _, x := range b.parts {
 		x.Seek(r.position)
 	}

@@ -56,7 +56,6 @@ func (p *Player) recordedSound(
 
 // Seek implements playable.
 func (b *soundBuffer) Seek(position time.Duration) {
-	b.p.cfg.Sound.Seek()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.seeks++
