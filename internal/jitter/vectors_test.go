@@ -174,45 +174,45 @@ func (s scenario) vector() vector {
 	return v
 }
 
-func steady(d int64) func(int) int64 { return func(int) int64 { return d } }
+func steady(int) int64 { return 12_000 }
 
-// without returns delays of d, except that some packets are lost.
-func without(d int64, lost ...int) func(int) int64 {
+// without returns steady delays, except that some packets are lost.
+func without(lost ...int) func(int) int64 {
 	return func(i int) int64 {
 		if slices.Contains(lost, i) {
 			return -1
 		}
-		return d
+		return steady(i)
 	}
 }
 
 func scenarios() []scenario {
 	random := rand.New(rand.NewPCG(1, 2))
 	return []scenario{
-		{name: "steady", packets: 60, delay: steady(12_000)},
-		{name: "in step with pictures", packets: 60, delay: steady(12_000), pictures: func(int64) int64 {
+		{name: "steady", packets: 60, delay: steady},
+		{name: "in step with pictures", packets: 60, delay: steady, pictures: func(int64) int64 {
 			return 95_000
 		}},
-		{name: "pictures appear", packets: 150, delay: steady(12_000), pictures: func(now int64) int64 {
+		{name: "pictures appear", packets: 150, delay: steady, pictures: func(now int64) int64 {
 			if now > 1_400_000 {
 				return 90_000
 			}
 			return none
 		}},
-		{name: "the delay of pictures falls", packets: 200, delay: steady(12_000), pictures: func(now int64) int64 {
+		{name: "the delay of pictures falls", packets: 200, delay: steady, pictures: func(now int64) int64 {
 			if now > 1_500_000 {
 				return 70_000
 			}
 			return 150_000
 		}},
-		{name: "the delay of pictures jumps", packets: 150, delay: steady(12_000), pictures: func(now int64) int64 {
+		{name: "the delay of pictures jumps", packets: 150, delay: steady, pictures: func(now int64) int64 {
 			if now > 1_500_000 {
 				return 500_000
 			}
 			return 80_000
 		}},
-		{name: "lost packets repeated", packets: 50, repeat: true, delay: without(12_000, 20, 30, 31)},
-		{name: "lost packets corrected", packets: 50, delay: without(12_000, 20, 30, 31)},
+		{name: "lost packets repeated", packets: 50, repeat: true, delay: without(20, 30, 31)},
+		{name: "lost packets corrected", packets: 50, delay: without(20, 30, 31)},
 		{name: "an outage", packets: 200, repeat: true, delay: func(i int) int64 {
 			if i >= 30 && i < 150 {
 				return -1
@@ -231,9 +231,9 @@ func scenarios() []scenario {
 			}
 			return 5_000 + random.Int64N(30_000)
 		}},
-		{name: "packets of 20 ms", packet: 20_000, packets: 60, repeat: true, delay: without(12_000, 20, 30, 31)},
+		{name: "packets of 20 ms", packet: 20_000, packets: 60, repeat: true, delay: without(20, 30, 31)},
 		{
-			name: "the capture clock drifts", packets: 300, delay: steady(12_000),
+			name: "the capture clock drifts", packets: 300, delay: steady,
 			stamp:    func(i int, at int64) int64 { return at - int64(i)*60 },
 			pictures: func(int64) int64 { return 80_000 },
 		},
@@ -247,17 +247,17 @@ func scenarios() []scenario {
 				add(1_050_000+int64(i)*10_000, second+int64(i)*10_000+900)
 			}
 		}},
-		{name: "far timestamps", packets: 40, delay: steady(12_000), extra: func(add func(now, stamp int64)) {
+		{name: "far timestamps", packets: 40, delay: steady, extra: func(add func(now, stamp int64)) {
 			for _, stamp := range []int64{0, 1, 1 << 53, 11_200_001, 1_100_000 - 10_000_001} {
 				add(1_100_000, stamp)
 			}
 		}},
-		{name: "a flood", packets: 40, delay: steady(12_000), extra: func(add func(now, stamp int64)) {
+		{name: "a flood", packets: 40, delay: steady, extra: func(add func(now, stamp int64)) {
 			for i := range int64(200) {
 				add(1_100_000, 1_500_000+i*6_000)
 			}
 		}},
-		{name: "the publisher's clock is set back", packets: 120, delay: steady(12_000), stamp: func(i int, at int64) int64 {
+		{name: "the publisher's clock is set back", packets: 120, delay: steady, stamp: func(i int, at int64) int64 {
 			if i >= 40 {
 				return at - 700_000
 			}

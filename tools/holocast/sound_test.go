@@ -354,8 +354,12 @@ func TestSoundHostile(t *testing.T) {
 				at      time.Duration
 				payload []byte
 			}{
-				{0, make([]byte, 60_000)}, {0, []byte{0xff}}, {0, nil}, {0, []byte{0x08, 1}},
-				{time.Hour, []byte{0xf0, 1}}, {-time.Hour, []byte{0xf0, 1}},
+				{0, make([]byte, 60_000)},
+				{0, []byte{0xff}},
+				{0, nil},
+				{0, []byte{0x08, 1}},
+				{time.Hour, []byte{0xf0, 1}},
+				{-time.Hour, []byte{0xf0, 1}},
 			} {
 				h := wire.SubgroupHeader{
 					Group: m.group.Load() + 1 + uint64(j), Mode: wire.SubgroupIDZero, Priority: 8, FirstObject: true, EndOfGroup: true,
