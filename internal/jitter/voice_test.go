@@ -50,8 +50,8 @@ func (d *toneDecoder) Conceal(out []float32) error {
 
 func numbered(i int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(i)) }
 
-// step is the largest difference of adjacent samples without a click: that of the tone, of a fade
-// over crossFade samples, and some margin.
+// largestStep is the largest difference of adjacent samples without a click: the tone's, a fade's over
+// crossFade samples, and some margin.
 const largestStep = 2*math.Pi*tone/sampleRate*0.5 + 2./crossFade + 0.01
 
 // roughest returns the largest difference of adjacent samples of a channel.

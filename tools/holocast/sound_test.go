@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -378,4 +379,56 @@ func TestSoundHostile(t *testing.T) {
 	if r.calm() && snr < 12 {
 		t.Errorf("SNR %.1f dB", snr)
 	}
+}
+
+// TestSoundOfSphere plays the sound of prepared 360° video at the player's own pace.
+func TestSoundOfSphere(t *testing.T) {
+	if _, err := exec.LookPath("ffmpeg"); err != nil {
+		t.Skip("ffmpeg is not installed")
+	}
+	port := freePort(t)
+	startRelay(t, port)
+	for _, codec := range []string{"libopus", "aac"} {
+		t.Run(codec, func(t *testing.T) {
+			dir := t.TempDir()
+			film, folder, file := filepath.Join(dir, "film.mp4"), filepath.Join(dir, "tour"), filepath.Join(dir, "sound.wav")
+			out, err := exec.CommandContext(
+				t.Context(), "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=128x64:rate=10", "-f", "lavfi",
+				"-i", "sine=frequency=440", "-t", "3", "-c:a", codec, film,
+			).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			start(t, "holocast", "prepare", film, folder, "--grid", "2x1", "--qualities", "1").mustSucceed()
+			url := sessionURL(port, codec)
+			start(t, "holocast", "replay", folder, url, "--loop")
+			p := start(
+				t, "holocast", "play", url, "--wait", "--no-decode", "--from", "100ms", "--wav", file, "--json",
+			)
+			p.mustSucceed()
+			var r soundReport
+			p.lastLine(&r)
+			share := toneShare(readWAV(t, file))
+			t.Logf("%.2f s of the tone; %+v", share, r.Sound)
+			if r.Sound.Refused > 0 || r.calm() && share < 2 {
+				t.Errorf("%.2f s of the tone; %+v", share, r.Sound)
+			}
+		})
+	}
+}
+
+// toneShare returns the seconds of x that consist of a tone of 440 Hz.
+func toneShare(x []float32) (seconds float64) {
+	const block = soundRate / 20
+	for ; len(x) >= block; x = x[block:] {
+		var re, im, power float64
+		for i, v := range x[:block] {
+			s, c := math.Sincos(2 * math.Pi * 440 * float64(i) / soundRate)
+			re, im, power = re+float64(v)*c, im+float64(v)*s, power+float64(v)*float64(v)
+		}
+		if power > 0 && 2*(re*re+im*im)/block > 0.9*power {
+			seconds += float64(block) / soundRate
+		}
+	}
+	return seconds
 }

@@ -1,7 +1,6 @@
 package sound
 
 import (
-	"errors"
 	"log/slog"
 	"math"
 	"strings"
@@ -298,9 +297,7 @@ func FuzzPacket(f *testing.F) {
 		for i := range 5 {
 			p, err := ParsePacket(properties, payload)
 			if err != nil {
-				if errors.Is(err, loc.ErrNoTimestamp) || len(err.Error()) > 0 {
-					return
-				}
+				return
 			}
 			p.Timestamp = epoch.Add(time.Duration(i) * blockTime)
 			m.Add("audio/0", Format{Channels: 1}, p, p.Timestamp)
