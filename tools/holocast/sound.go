@@ -15,7 +15,7 @@ import (
 )
 
 func addSoundFlags(f *pflag.FlagSet, o *playOptions) {
-	f.StringVar(&o.audio, "audio", "", "play the sound on this device, by part of its name (default with --audio alone)")
+	f.StringVar(&o.audio, "audio", "", "play the sound; --audio=NAME selects a device by part of its name")
 	f.Lookup("audio").NoOptDefVal = "default"
 	f.StringVar(&o.wav, "wav", "", "write the sound to this WAV file, in real time")
 }

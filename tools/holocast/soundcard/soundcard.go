@@ -80,7 +80,7 @@ func (d *Device) start(m *sound.Mixer, log *slog.Logger) error {
 		err = device.Start()
 	}
 	if err != nil {
-		return fmt.Errorf("--audio %s: could not play: %w", d.Name, err)
+		return fmt.Errorf("--audio=%s: could not play: %w", d.Name, err)
 	}
 	return nil
 }
@@ -99,7 +99,7 @@ func (d *Device) find() (malgo.DeviceID, error) {
 		}
 		names = append(names, list[i].Name())
 	}
-	return malgo.DeviceID{}, fmt.Errorf("--audio %s: no such device, only %q", d.Name, names)
+	return malgo.DeviceID{}, fmt.Errorf("--audio=%s: no such device, only %q", d.Name, names)
 }
 
 // Close stops the sound.
