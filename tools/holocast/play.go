@@ -84,8 +84,8 @@ order. Playback ends with the recording. On a terminal, the space bar pauses and
 seek by 5 s, ↓ and ↑ by a minute, Home seeks to the beginning, L returns to the shared replay and
 Q quits.
 
---audio plays the session's sound in step with its frames; --wav writes it to a file in real time. A
-late sound delays frames by up to 80 ms.
+--audio plays the session's sound in step with its frames; --wav writes it to a file in real time.
+Frames wait up to 80 ms for later sound.
 
 The player sends a receipt for every frame on the session's track receipts/<viewer>, a datagram
 of 200 to 240 bytes.`,
