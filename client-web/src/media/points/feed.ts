@@ -4,6 +4,7 @@ import { localTime } from "../session/clock.ts";
 import { Assembler } from "./assembler.ts";
 import { DESCRIPTION, HEADER_LENGTH } from "./header.ts";
 import type { ToDecoder } from "./messages.ts";
+import { Hold } from "./hold.ts";
 import { Pace } from "./pace.ts";
 import { addParts, noParts, PartsReceiver, type PartsCounts, type PartsRequest } from "./parts.ts";
 import { Sequence } from "./sequence.ts";
@@ -72,6 +73,7 @@ export class Feed {
   /** Local time at which the last frame was passed to the decoder. */
   #given = 0;
   readonly #free: ArrayBuffer[] = [];
+  readonly #held = new Hold();
 
   constructor(
     readonly camera: CameraTrack,
@@ -85,7 +87,10 @@ export class Feed {
   /** Discards all state of received frames. */
   restart(): void {
     const assembler = new Assembler(this.camera.descriptions, (f) => {
-      if (assembler === this.assembler) this.show(f.objects, f.group); // ignore assemblers of earlier subscriptions
+      const show = () => {
+        if (assembler === this.assembler) this.show(f.objects, f.group); // ignore assemblers of earlier subscriptions
+      };
+      this.#held.add(show);
     });
     this.assembler = assembler;
     this.sequence.restart();
@@ -94,6 +99,11 @@ export class Feed {
     if (this.#next) this.skipped++;
     this.#next = undefined;
     this.arrived = localTime();
+  }
+
+  /** Holds later frames back by `ms`. */
+  postpone(ms: number): void {
+    this.#held.by = ms;
   }
 
   /** Switches to a new subscription. */

@@ -20,7 +20,9 @@ export interface Released {
 export type ToPoints =
   | Released
   /** A quality name, or "auto". */
-  | { readonly type: "quality"; readonly quality: string };
+  | { readonly type: "quality"; readonly quality: string }
+  /** Holds live frames back for sound that arrives later, by this many ms. */
+  | { readonly type: "postpone"; readonly by: number };
 
 export interface Qualities {
   readonly type: "qualities";

@@ -1,0 +1,56 @@
+/** Keeps sound and point clouds in step (docs/spec/sound.md). Times are in ms. */
+import { postpone } from "../media/sound/buffer.ts";
+
+/** Time over which the shift of displayed frames is averaged, and after which it is unknown. */
+const WINDOW = 1000;
+const FORGET = 3000;
+/** After a seek or a new round of a replay, this many frames in a row differ by more than JUMP from the ones before. */
+const JUMP = 200;
+const AGREED = 3;
+/** Smallest change of the time by which points are held back, and time between changes. */
+const STEP = 5;
+const PAUSE = 2 * WINDOW;
+
+interface Shown {
+  readonly at: number;
+  readonly shift: number;
+}
+
+export class LipSync {
+  #shown: Shown[] = [];
+  /** Time by which points are held back for sound, and when it last changed. */
+  held = 0;
+  #changed = -Infinity;
+
+  /** A frame with capture time `captured` was displayed at local time `at`. */
+  shown(captured: number, at: number): void {
+    const shift = at - captured;
+    const before = median(this.#shown);
+    this.#shown.push({ at, shift });
+    while (at - this.#shown[0]!.at > WINDOW) this.#shown.shift();
+    const newest = this.#shown.slice(-AGREED);
+    const off = newest.filter((s) => Math.abs(s.shift - before!) > JUMP && Math.abs(s.shift - shift) < JUMP);
+    if (off.length === AGREED) this.#shown = newest;
+  }
+
+  /** Local time of display minus capture time of the displayed frames; undefined without any. */
+  shift(now: number): number | undefined {
+    const newest = this.#shown.at(-1);
+    if (!newest || now - newest.at > FORGET) return undefined;
+    return median(this.#shown);
+  }
+
+  /** Returns the time by which to hold points back for sound that needs at least a shift of `needed`. */
+  hold(needed: number | undefined, now: number): number {
+    const shift = this.shift(now);
+    const wanted = needed === undefined || shift === undefined ? 0 : postpone(shift - this.held, needed);
+    if (now - this.#changed < PAUSE || (Math.abs(wanted - this.held) < STEP && wanted !== 0)) return this.held;
+    if (wanted !== this.held) this.#changed = now;
+    return (this.held = wanted);
+  }
+}
+
+function median(shown: readonly Shown[]): number | undefined {
+  const sorted = shown.map((s) => s.shift).sort((a, b) => a - b);
+  return sorted[sorted.length >> 1];
+}
