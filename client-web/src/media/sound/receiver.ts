@@ -5,7 +5,7 @@ import type { SoundTrack } from "./track.ts";
 
 /** Properties of a packet: capture time in UNIX µs (draft-ietf-moq-loc-03), and the previous packet. */
 const TIMESTAMP = 0x0a;
-const PREVIOUS = 0x4843;
+const PREVIOUS = 0x68636175;
 /** Maximum size of a packet of one microphone (RFC 6716 §3.2.1), and of any packet, bytes. */
 const MAX_OPUS = 1275;
 export const MAX_PACKET = 65535;

@@ -1,6 +1,6 @@
 /** The catalog's sound tracks, of microphones (docs/spec/sound.md) and of 360° video (docs/spec/tiles.md). */
 import { configuration, type Catalog, type Timeline, type Track } from "../session/catalog.ts";
-import { CatalogError, integer, numbers, object } from "../session/json.ts";
+import { CatalogError, integer, numbers, object, text } from "../session/json.ts";
 
 export interface SoundTrack {
   readonly track: string;
@@ -31,6 +31,10 @@ const MAX_CHANNELS = 8;
 const MIN_RATE = 8000;
 const MAX_RATE = 96_000;
 const MAX_MICROPHONES = 65536;
+/** Sample rate of a microphone's track, Hz. */
+const RATE = 48_000;
+/** Largest coordinate of a place, mm. */
+const MAX_POSITION = 1e6;
 /** Duration of a microphone's packets and how long they are delivered, ms. */
 const PACKET = 10;
 const TIMEOUT = 500;
@@ -40,18 +44,22 @@ const LATENCY = 1000;
 
 /** Reads a catalog's sound tracks, at most eight. Throws a CatalogError. */
 export function readSounds(catalog: Catalog): readonly SoundTrack[] {
-  for (const t of catalog.tracks)
-    if (t.fields["hcau"] != null && t.role !== "audio")
-      throw new CatalogError(`${t.path}.hcau`, `not allowed, role is “${t.role}”`);
+  const microphones = new Map<Track, Microphone>();
+  for (const t of catalog.tracks) if (t.fields["hcau"] != null) microphones.set(t, readMicrophone(t));
   if (typeof AudioDecoder === "undefined") return []; // Safari before 26 decodes video only
   const video = catalog.tracks.find((t) => t.fields["hcsphere"] != null);
   return catalog.tracks
     .filter((t) => t.role === "audio" && t.packaging === "loc" && t.namespace === "")
     .slice(0, MAX_SOUNDS)
-    .map((t) => readSound(catalog, t, video));
+    .map((t) => readSound(catalog, t, microphones.get(t), video));
 }
 
-function readSound(catalog: Catalog, t: Track, video: Track | undefined): SoundTrack {
+function readSound(
+  catalog: Catalog,
+  t: Track,
+  microphone: Microphone | undefined,
+  video: Track | undefined,
+): SoundTrack {
   const channels = Number(t.channelConfig || 2);
   if (!(t.samplerate >= MIN_RATE && t.samplerate <= MAX_RATE) || !(channels >= 1 && channels <= MAX_CHANNELS))
     throw new CatalogError(`${t.path}.samplerate`, "no sound has this format");
@@ -59,25 +67,32 @@ function readSound(catalog: Catalog, t: Track, video: Track | undefined): SoundT
     track: t.name, codec: t.codec, config: configuration(catalog, t), sampleRate: t.samplerate, channels,
     timeline: t.timeline ?? video?.timeline,
   };
-  if (t.fields["hcau"] != null)
-    return { ...about, microphone: readMicrophone(t, channels), timeout: TIMEOUT, group: PACKET };
+  if (microphone) return { ...about, microphone, timeout: TIMEOUT, group: PACKET };
   const gop = figure(video, "maxGopDuration", GOP);
-  return { ...about, microphone: undefined, timeout: Math.ceil(figure(video, "targetLatency", LATENCY) + gop), group: gop };
+  const timeout = Math.ceil(figure(video, "targetLatency", LATENCY) + gop);
+  return { ...about, microphone, timeout, group: gop };
 }
 
-function readMicrophone(t: Track, channels: number): Microphone {
+function readMicrophone(t: Track): Microphone {
   const path = `${t.path}.hcau`;
   const o = object(t.fields["hcau"], path);
+  const want = (ok: boolean, at: string, detail: string): void => {
+    if (!ok) throw new CatalogError(at, detail);
+  };
+  want(t.role === "audio", path, `not allowed, role is “${t.role}”`);
+  want(t.packaging === "loc", `${t.path}.packaging`, "not loc, as hcau needs");
+  want(t.codec === "opus", `${t.path}.codec`, "not opus, as hcau needs");
+  want(t.samplerate === RATE, `${t.path}.samplerate`, `not ${RATE}, as hcau needs`);
+  want(t.channelConfig === "1" || t.channelConfig === "2", `${t.path}.channelConfig`, "neither 1 nor 2");
   integer(o["microphone"] ?? 0, `${path}.microphone`, 0, MAX_MICROPHONES - 1);
-  if (t.codec !== "opus" || t.samplerate !== 48_000 || channels > 2)
-    throw new CatalogError(`${t.path}.codec`, "a microphone's sound is Opus at 48000 Hz with one or two channels");
-  if ((o["packet"] ?? PACKET) !== PACKET) throw new CatalogError(`${path}.packet`, `not ${PACKET}`);
-  const delivery = o["delivery"] ?? "stream";
-  if (delivery !== "stream" && delivery !== "datagram")
-    throw new CatalogError(`${path}.delivery`, "neither stream nor datagram");
-  const name = o["microphoneName"];
-  const at = o["position"] == null ? undefined : numbers(o["position"], `${path}.position`, 3);
-  return { name: typeof name === "string" ? name : "", position: at && [at[0]!, at[1]!, at[2]!] };
+  want(o["packet"] === PACKET, `${path}.packet`, `not ${PACKET}`);
+  const delivery = o["delivery"] ?? "";
+  want(delivery === "" || delivery === "stream" || delivery === "datagram", `${path}.delivery`, "neither stream nor datagram");
+  const name = text(o["microphoneName"] ?? "", `${path}.microphoneName`);
+  if (o["position"] == null) return { name, position: undefined };
+  const [x, y, z] = numbers(o["position"], `${path}.position`, 3);
+  want(Math.max(Math.abs(x!), Math.abs(y!), Math.abs(z!)) <= MAX_POSITION, `${path}.position`, "too far away");
+  return { name, position: [x!, y!, z!] };
 }
 
 function figure(t: Track | undefined, field: string, otherwise: number): number {

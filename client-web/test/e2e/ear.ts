@@ -1,0 +1,64 @@
+/** Hears what the page plays. */
+
+declare global {
+  interface Window {
+    /** Called with decoded sound, and with played sound about ten times a second, with its begin. */
+    ear?: {
+      /** `begin` is the timestamp of the first sample, ms. */
+      decoded?(samples: Float32Array, rate: number, begin: number): void;
+      /** `begin` is the local time at which the first sample is heard, ms. */
+      heard?(samples: Float32Array, rate: number, begin: number): void;
+      /** Call before sound is turned on, to hear decoded sound. */
+      intercept(): void;
+    };
+  }
+}
+
+/** Init script that fills window.ear. */
+export const listens = `{
+  const ear = (window.ear = {
+    intercept() {
+      const Channel = MessageChannel;
+      window.MessageChannel = class {
+        constructor() {
+          const [source, player] = [new Channel(), new Channel()];
+          this.port1 = player.port1;
+          this.port2 = source.port2;
+          source.port1.onmessage = ({ data }) => {
+            if (data.type === "block") ear.decoded?.(data.block.channels[0], rate, data.block.timestamp);
+            player.port2.postMessage(data);
+          };
+        }
+      };
+    },
+  });
+  let rate;
+  const SAMPLES = 32768;
+  const tap = (node) => {
+    const { context } = node;
+    rate = context.sampleRate;
+    const meter = new AnalyserNode(context, { fftSize: SAMPLES });
+    connect.call(node, meter);
+    const data = new Float32Array(SAMPLES);
+    let end = context.currentTime;
+    setInterval(() => {
+      const now = context.currentTime;
+      const n = Math.min(SAMPLES, Math.round((now - end) * rate));
+      if (n <= 0) return;
+      end = now;
+      meter.getFloatTimeDomainData(data);
+      const latency = context.outputLatency || context.baseLatency || 0;
+      const local = performance.timeOrigin + performance.now();
+      ear.heard?.(data.slice(SAMPLES - n), rate, local + 1000 * (latency - n / rate));
+    }, 100);
+  };
+  const tapped = new WeakSet();
+  const { connect } = AudioNode.prototype;
+  AudioNode.prototype.connect = function (...args) {
+    if (this instanceof AudioWorkletNode && !tapped.has(this)) {
+      tapped.add(this);
+      tap(this);
+    }
+    return connect.apply(this, args);
+  };
+}`;
