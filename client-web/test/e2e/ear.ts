@@ -8,6 +8,8 @@ declare global {
       decoded?(samples: Float32Array, rate: number, begin: number): void;
       /** `begin` is the local time at which the first sample is heard, ms. */
       heard?(samples: Float32Array, rate: number, begin: number): void;
+      /** Loudness at the left and the right ear in the last 0.7 s. */
+      loudness(): [left: number, right: number];
       /** Call before sound is turned on, to hear decoded sound. */
       intercept(): void;
     };
@@ -52,12 +54,30 @@ export const listens = `{
       ear.heard?.(data.slice(SAMPLES - n), rate, local + 1000 * (latency - n / rate));
     }, 100);
   };
+  /** Hears both ears after the GainNode for the volume. */
+  const tapEars = (node) => {
+    const { context } = node;
+    const splitter = new ChannelSplitterNode(context, { numberOfOutputs: 2 });
+    connect.call(node, splitter);
+    const ears = [0, 1].map((channel) => {
+      const ear = new AnalyserNode(context, { fftSize: SAMPLES });
+      connect.call(splitter, ear, channel);
+      return ear;
+    });
+    const data = new Float32Array(SAMPLES);
+    ear.loudness = () =>
+      ears.map((e) => {
+        e.getFloatTimeDomainData(data);
+        return Math.sqrt(data.reduce((sum, v) => sum + v * v, 0) / SAMPLES);
+      });
+  };
   const tapped = new WeakSet();
   const { connect } = AudioNode.prototype;
   AudioNode.prototype.connect = function (...args) {
-    if (this instanceof AudioWorkletNode && !tapped.has(this)) {
+    const tapFor = this instanceof AudioWorkletNode ? tap : this instanceof GainNode ? tapEars : undefined;
+    if (tapFor && !tapped.has(this)) {
       tapped.add(this);
-      tap(this);
+      tapFor(this);
     }
     return connect.apply(this, args);
   };

@@ -30,7 +30,7 @@ func writeRecording(path string, o options) error {
 	if err != nil {
 		return err
 	}
-	start := time.Now().Add(-time.Duration(o.frames) * o.interval())
+	start := time.Now().Add(-time.Duration(o.frames) * o.interval()).Truncate(time.Second)
 	write := func(track *moqt.TrackName, group uint64, subgroup int, at time.Time, payload []byte) {
 		if err == nil {
 			err = w.Write(recording.Object{
@@ -40,6 +40,11 @@ func writeRecording(path string, o options) error {
 		}
 	}
 	write(&moqt.TrackName{Namespace: p.ns, Name: catalog.TrackName}, 1, 0, start, doc)
+	if o.sound != "" {
+		if err := p.recordSound(w, start); err != nil {
+			return err
+		}
+	}
 	points := p.points.Name()
 	for i := range o.frames {
 		at := start.Add(time.Duration(i) * o.interval())
@@ -51,4 +56,30 @@ func writeRecording(path string, o options) error {
 		err = closing
 	}
 	return err
+}
+
+// recordSound writes the recording's sound.
+func (p *publisher) recordSound(w *recording.Writer, start time.Time) error {
+	b, err := newBeeper()
+	if err != nil {
+		return err
+	}
+	defer b.encoder.Close()
+	name := moqt.TrackName{Namespace: p.ns, Name: catalog.SoundTrack(0)}
+	end := start.Add(time.Duration(p.frames) * p.interval())
+	group := uint64(1)
+	for at := start; at.Before(end); at = at.Add(packetTime) {
+		payload, props, err := b.packet(at)
+		if err != nil {
+			return err
+		}
+		group++
+		if err := w.Write(recording.Object{
+			Track: name, Group: group, Priority: soundPriority, Properties: props.Append(nil), Payload: payload,
+			FirstObject: true, EndOfGroup: true, End: recording.EndFIN, Arrival: at.Add(packetTime),
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -41,7 +41,7 @@ it.each<[string, Parameters<typeof packet>[1], string]>([
   ["no bytes", { data: new Uint8Array(0) }, "no bytes"],
   ["20 ms", { data: Uint8Array.of(0xf8) }, "20 ms of sound instead of 10"],
   ["no frames", { data: Uint8Array.of(0xf3, 0) }, "0 ms of sound instead of 10"],
-  ["stereo", { data: Uint8Array.of(TOC | 4, 0) }, "two channels instead of one"],
+  ["stereo", { data: Uint8Array.of(TOC | 4, 0) }, "2 channels instead of 1"],
   ["a far timestamp", { stamp: BigInt(1000 * (NOW + 25_000)) }, "a timestamp 25 s after the session's clock"],
   ["an old timestamp", { stamp: 0n }, "a timestamp 1000000000 s before the session's clock"],
   ["a huge timestamp", { stamp: (1n << 62n) - 1n }, "a timestamp 4610686018427 s after the session's clock"],

@@ -116,7 +116,8 @@ export class Receiver {
     if (!this.track.microphone) return undefined;
     const duration = packetDuration(this.track, data);
     if (duration !== PACKET) return `${duration / 1000} ms of sound instead of ${PACKET / 1000}`;
-    if (this.track.channels === 1 && (data[0]! & 4) !== 0) return "two channels instead of one";
+    const channels = (data[0]! & 4) === 0 ? 1 : 2;
+    if (channels !== this.track.channels) return `${channels} channels instead of ${this.track.channels}`;
     return undefined;
   }
 }
