@@ -67,7 +67,7 @@ export class SoundDecoder {
     const samples = Math.round((packetDuration(this.track, data) * this.track.sampleRate) / 1e6);
     try {
       this.#decoder ??= this.#open();
-      if (this.#queue.length >= MAX_QUEUE) throw new Error("the decoder is too slow");
+      if (this.#queue.length >= MAX_QUEUE) throw new Error("a decoder that is too slow");
       this.#decoder.decode(new EncodedAudioChunk({ type: "key", timestamp, data }));
       this.#queue.push({ timestamp, samples, sound: undefined, filled: 0 });
     } catch (e) {

@@ -235,5 +235,5 @@ function add(a: ReturnType<typeof none>, b: Counts): void {
 
 /** A sentence about a track's refused packets. */
 function refusalOf({ track, receiver: { refused, reason } }: Line): string {
-  return `Track ${track.track} sends damaged sound: ${refused} packets refused, the last for ${reason}.`;
+  return `${refused} packets of track ${track.track} were refused, the last one because of ${reason}.`;
 }

@@ -38,7 +38,7 @@ export class Receiver {
   repeated = 0;
   late = 0;
   refused = 0;
-  /** Why the last packet was refused; "" without any. */
+  /** What the last refused packet was refused for; "" without any. */
   reason = "";
   /** Timestamp of the newest decoded packet, µs. */
   #newest = -Infinity;
