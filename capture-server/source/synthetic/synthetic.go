@@ -1,5 +1,5 @@
-// Package synthetic simulates a studio: a performer who steps, turns and waves, seen by any number
-// of sensors with an Azure Kinect's modes, lens models, calibration documents and noise. The figure
+// Package synthetic simulates a studio: a performer who steps, turns, waves and claps, heard by a
+// microphone and seen by any number of sensors with an Azure Kinect's modes, lens models, calibration documents and noise. The figure
 // is a signed-distance model, meshed for each frame of a loop and drawn through both lens models of
 // each sensor.
 //
@@ -46,6 +46,8 @@ type Studio struct {
 	// origin is on the floor below the performer, y points up, and z points towards the first
 	// camera.
 	Poses map[string]camera.Transform
+	// Sound is the performer's sound, in step with the cameras.
+	Sound *Sound
 }
 
 const (
@@ -78,7 +80,7 @@ func Open(ctx context.Context, opts Options) (*Studio, error) {
 		return nil, fmt.Errorf("synthetic: loop has %d frames, want 1 to %d", opts.Frames, maxFrames)
 	}
 
-	studio := &Studio{Poses: make(map[string]camera.Transform)}
+	studio := &Studio{Poses: make(map[string]camera.Transform), Sound: newSound(clock, opts.Frames)}
 	sensors := make([]*sensor, opts.Cameras)
 	cal, err := Calibration(0, opts.Depth, opts.Color)
 	if err != nil {
