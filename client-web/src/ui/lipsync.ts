@@ -2,13 +2,15 @@
 import { postpone } from "../media/sound/buffer.ts";
 
 /** Time over which the shift of displayed frames is averaged, and after which it is unknown. */
-const WINDOW = 1000;
+const WINDOW = 2000;
 const FORGET = 3000;
 /** After a seek or a new round of a replay, this many frames in a row differ by more than JUMP from the ones before. */
 const JUMP = 200;
 const AGREED = 3;
+/** Changes of the shift that are ignored, as each stretches sound. Far less than anyone notices. */
+const STEADY = 15;
 /** Smallest change of the time by which points are held back, and time between changes. */
-const STEP = 5;
+const STEP = 15;
 const PAUSE = 2 * WINDOW;
 
 interface Shown {
@@ -18,6 +20,7 @@ interface Shown {
 
 export class LipSync {
   #shown: Shown[] = [];
+  #shift: number | undefined;
   /** Time by which points are held back for sound, and when it last changed. */
   held = 0;
   #changed = -Infinity;
@@ -37,13 +40,15 @@ export class LipSync {
   shift(now: number): number | undefined {
     const newest = this.#shown.at(-1);
     if (!newest || now - newest.at > FORGET) return undefined;
-    return median(this.#shown);
+    const shift = median(this.#shown)!;
+    if (this.#shift === undefined || Math.abs(shift - this.#shift) > STEADY) this.#shift = shift;
+    return this.#shift;
   }
 
   /** Returns the time by which to hold points back for sound that needs at least a shift of `needed`. */
   hold(needed: number | undefined, now: number): number {
     const shift = this.shift(now);
-    const wanted = needed === undefined || shift === undefined ? 0 : postpone(shift - this.held, needed);
+    const wanted = needed === undefined || shift === undefined ? 0 : postpone(1000 * (shift - this.held), 1000 * needed) / 1000;
     if (now - this.#changed < PAUSE || (Math.abs(wanted - this.held) < STEP && wanted !== 0)) return this.held;
     if (wanted !== this.held) this.#changed = now;
     return (this.held = wanted);
