@@ -196,7 +196,11 @@ func (d *device) reopen(ctx context.Context) error {
 	for {
 		c, err := openCapture(d.wanted, d.channels)
 		if err == nil {
-			d.log.Info("microphone opened", "name", d.name, "rate", c.rate, "channels", d.channels)
+			message := "microphone opened"
+			if d.lost {
+				message = "microphone is back"
+			}
+			d.log.Info(message, "name", d.name, "rate", c.rate, "channels", d.channels)
 			d.open, d.failed = c, ""
 			return nil
 		}

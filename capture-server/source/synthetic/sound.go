@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"holocast/capture-server/source"
 	"holocast/capture-server/source/pace"
 )
 
@@ -36,6 +37,14 @@ type Sound struct {
 
 func newSound(clock *pace.Clock, frames int) *Sound {
 	return &Sound{clock: clock, frames: int64(frames), clap: int64(math.Round(ClapPhase * float64(frames)))}
+}
+
+// SoundOf returns the sound in step with a camera of a studio, or nil for other cameras.
+func SoundOf(camera source.Source) *Sound {
+	if s, ok := camera.(*sensor); ok {
+		return s.sound
+	}
+	return nil
 }
 
 // Start returns the local time of sample 0, which is that of the cameras' first frame.

@@ -46,8 +46,6 @@ type Studio struct {
 	// origin is on the floor below the performer, y points up, and z points towards the first
 	// camera.
 	Poses map[string]camera.Transform
-	// Sound is the performer's sound, in step with the cameras.
-	Sound *Sound
 }
 
 const (
@@ -80,7 +78,8 @@ func Open(ctx context.Context, opts Options) (*Studio, error) {
 		return nil, fmt.Errorf("synthetic: loop has %d frames, want 1 to %d", opts.Frames, maxFrames)
 	}
 
-	studio := &Studio{Poses: make(map[string]camera.Transform), Sound: newSound(clock, opts.Frames)}
+	studio := &Studio{Poses: make(map[string]camera.Transform)}
+	sound := newSound(clock, opts.Frames)
 	sensors := make([]*sensor, opts.Cameras)
 	cal, err := Calibration(0, opts.Depth, opts.Color)
 	if err != nil {
@@ -92,7 +91,7 @@ func Open(ctx context.Context, opts Options) (*Studio, error) {
 		if err != nil {
 			return nil, fmt.Errorf("synthetic: %w", err)
 		}
-		s.pace.Clock = clock
+		s.pace.Clock, s.sound = clock, sound
 		sensors[i] = s
 		studio.Cameras = append(studio.Cameras, s)
 		studio.Poses[s.name] = s.pose
@@ -111,6 +110,7 @@ type sensor struct {
 	views  [2]*view // background views of depth and colour; nil once the loop is rendered
 	frames []frame
 	pace   pace.Camera
+	sound  *Sound
 }
 
 type frame struct {
