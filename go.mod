@@ -8,6 +8,7 @@ require (
 	github.com/at-wat/ebml-go v0.17.2
 	github.com/cilium/ebpf v0.22.0
 	github.com/foxglove/mcap/go/mcap v1.7.2
+	github.com/gen2brain/malgo v0.11.24
 	github.com/klauspost/compress v1.20.1
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/client_model v0.6.3
@@ -36,7 +37,6 @@ require (
 
 require (
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
-	github.com/gen2brain/malgo v0.11.24 // indirect
 	github.com/go-logr/logr v1.4.3 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/google/uuid v1.6.0 // indirect

@@ -30,7 +30,8 @@ func TestClap(t *testing.T) {
 		}
 		m := pose(phase)
 		wrist, elbow := m[handL].apply(wristJoint), m[upperArmL].apply(elbowJoint)
-		if d := wrist.sub(m[foreArmL].apply(wristJoint)).length() + elbow.sub(m[foreArmL].apply(elbowJoint)).length(); d > 1e-3 {
+		d := wrist.sub(m[foreArmL].apply(wristJoint)).length() + elbow.sub(m[foreArmL].apply(elbowJoint)).length()
+		if d > 1e-3 {
 			t.Fatalf("joints are %.4f m apart at phase %.3f", d, phase)
 		}
 		for _, p := range [2]vec{m[handL].apply(wristJoint).sub(before[handL].apply(wristJoint)),

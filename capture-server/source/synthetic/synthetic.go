@@ -1,7 +1,7 @@
 // Package synthetic simulates a studio: a performer who steps, turns, waves and claps, heard by a
-// microphone and seen by any number of sensors with an Azure Kinect's modes, lens models, calibration documents and noise. The figure
-// is a signed-distance model, meshed for each frame of a loop and drawn through both lens models of
-// each sensor.
+// microphone and seen by any number of sensors with an Azure Kinect's modes, lens models, calibration
+// documents and noise. The figure is a signed-distance model, meshed for each frame of a loop and drawn
+// through both lens models of each sensor.
 //
 // The loop is rendered on all processors when the studio opens, as rendering during playback would
 // slow the pipeline under test. Playback costs only memory, about 0.9 MB per frame and camera.
