@@ -1,44 +1,42 @@
 /** Hears what the page plays. */
+import type { Lab } from "./lab.ts";
 
 declare global {
   interface Window {
     /** Called with decoded sound, and with played sound about ten times a second, with its begin. */
     ear?: {
-      /** `begin` is the timestamp of the first sample, ms. */
+      /** Needs reportDecoded. `begin` is the timestamp of the first sample, ms. */
       decoded?(samples: Float32Array, rate: number, begin: number): void;
       /** `begin` is the local time at which the first sample is heard, ms. */
       heard?(samples: Float32Array, rate: number, begin: number): void;
       /** Loudness at the left and the right ear in the last 0.7 s. */
       loudness(): [left: number, right: number];
-      /** Call before sound is turned on, to hear decoded sound. */
-      intercept(): void;
     };
   }
 }
 
+/** Sample rate of the decoded sound, Hz. */
+const RATE = 48_000;
+
+/** Makes the pages of a lab report decoded sound. */
+export function reportDecoded(lab: Lab): void {
+  lab.patches.set("network.worker", `{
+    const { postMessage } = MessagePort.prototype;
+    MessagePort.prototype.postMessage = function (m, ...rest) {
+      if (m?.type === "block")
+        self.postMessage({ type: "decoded", begin: m.block.timestamp, samples: m.block.channels[0].slice() });
+      return postMessage.call(this, m, ...rest);
+    };
+  }`);
+}
+
 /** Init script that fills window.ear. */
 export const listens = `{
-  const ear = (window.ear = {
-    intercept() {
-      const Channel = MessageChannel;
-      window.MessageChannel = class {
-        constructor() {
-          const [source, player] = [new Channel(), new Channel()];
-          this.port1 = player.port1;
-          this.port2 = source.port2;
-          source.port1.onmessage = ({ data }) => {
-            if (data.type === "block") ear.decoded?.(data.block.channels[0], rate, data.block.timestamp);
-            player.port2.postMessage(data);
-          };
-        }
-      };
-    },
-  });
-  let rate;
+  const ear = (window.ear = {});
   const SAMPLES = 32768;
   const tap = (node) => {
     const { context } = node;
-    rate = context.sampleRate;
+    const rate = context.sampleRate;
     const meter = new AnalyserNode(context, { fftSize: SAMPLES });
     connect.call(node, meter);
     const data = new Float32Array(SAMPLES);
@@ -70,6 +68,14 @@ export const listens = `{
         e.getFloatTimeDomainData(data);
         return Math.sqrt(data.reduce((sum, v) => sum + v * v, 0) / SAMPLES);
       });
+  };
+  window.Worker = class extends Worker {
+    constructor(...args) {
+      super(...args);
+      this.addEventListener("message", ({ data: { type, samples, begin } }) => {
+        if (type === "decoded") ear.decoded?.(samples, ${RATE}, begin);
+      });
+    }
   };
   const tapped = new WeakSet();
   const { connect } = AudioNode.prototype;

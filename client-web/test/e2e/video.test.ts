@@ -5,12 +5,13 @@ import { join } from "node:path";
 import type { Page } from "playwright-core";
 import { beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { Cinema, sharp, turn, video } from "./cinema.ts";
-import { listens } from "./ear.ts";
+import { listens, reportDecoded } from "./ear.ts";
 import { message } from "./fixture.ts";
 import { hide, hideable, repo, shows, stats, until } from "./lab.ts";
 import { canvasPicture } from "./picture.ts";
 
 const cinema = new Cinema();
+beforeAll(() => reportDecoded(cinema.lab));
 const { folder, lab, open } = cinema;
 const images = process.env["PICTURES"] ?? `${repo}client-web/test/out`;
 
@@ -364,7 +365,6 @@ describe("360° video", () => {
       await until("the button", () => button.isVisible());
       expect((await stats(page)).sound).toMatchObject({ on: false, packets_played: 0 });
       if (own) await until("the playback bar", () => page.locator("#playback").isVisible());
-      await page.evaluate(() => window.ear!.intercept());
       await button.click();
       if (own) await page.locator("#position").fill("0");
       await until("sound", async () => {

@@ -40,14 +40,19 @@ func writeRecording(path string, o options) error {
 		}
 	}
 	write(&moqt.TrackName{Namespace: p.ns, Name: catalog.TrackName}, 1, 0, start, doc)
+	sound := &soundRecorder{at: start, group: 1, track: moqt.TrackName{Namespace: p.ns, Name: catalog.SoundTrack(0)}}
 	if o.sound != "" {
-		if err := p.recordSound(w, start); err != nil {
+		if sound.beeper, err = newBeeper(); err != nil {
 			return err
 		}
+		defer sound.encoder.Close()
 	}
 	points := p.points.Name()
 	for i := range o.frames {
 		at := start.Add(time.Duration(i) * o.interval())
+		if err := sound.write(w, at); err != nil {
+			return err
+		}
 		for d, object := range objects {
 			write(&points, uint64(1+i), d, at, stamp(object, uint32(i), at))
 		}
@@ -58,25 +63,28 @@ func writeRecording(path string, o options) error {
 	return err
 }
 
-// recordSound writes the recording's sound.
-func (p *publisher) recordSound(w *recording.Writer, start time.Time) error {
-	b, err := newBeeper()
-	if err != nil {
-		return err
+// soundRecorder writes a recording's sound.
+type soundRecorder struct {
+	*beeper // nil without sound
+	track   moqt.TrackName
+	at      time.Time // capture time of the next packet
+	group   uint64
+}
+
+// write writes the packets that arrive by a time.
+func (r *soundRecorder) write(w *recording.Writer, by time.Time) error {
+	if r.beeper == nil {
+		return nil
 	}
-	defer b.encoder.Close()
-	name := moqt.TrackName{Namespace: p.ns, Name: catalog.SoundTrack(0)}
-	end := start.Add(time.Duration(p.frames) * p.interval())
-	group := uint64(1)
-	for at := start; at.Before(end); at = at.Add(packetTime) {
-		payload, props, err := b.packet(at)
+	for ; !r.at.Add(packetTime).After(by); r.at = r.at.Add(packetTime) {
+		payload, props, err := r.packet(r.at)
 		if err != nil {
 			return err
 		}
-		group++
+		r.group++
 		if err := w.Write(recording.Object{
-			Track: name, Group: group, Priority: soundPriority, Properties: props.Append(nil), Payload: payload,
-			FirstObject: true, EndOfGroup: true, End: recording.EndFIN, Arrival: at.Add(packetTime),
+			Track: r.track, Group: r.group, Priority: soundPriority, Properties: props.Append(nil), Payload: payload,
+			FirstObject: true, EndOfGroup: true, End: recording.EndFIN, Arrival: r.at.Add(packetTime),
 		}); err != nil {
 			return err
 		}
