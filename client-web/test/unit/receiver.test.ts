@@ -1,4 +1,4 @@
-import { expect, it } from "vitest";
+import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { Receiver } from "../../src/media/sound/receiver.ts";
 
 const NOW = 1e12; // ms
@@ -23,6 +23,19 @@ function packet(i: number, o: { data?: Uint8Array; previous?: Uint8Array; stamp?
   return { properties: { other }, payload: o.data ?? Uint8Array.of(TOC, i) };
 }
 
+beforeEach(() => void vi.useFakeTimers());
+afterEach(() => void vi.useRealTimers());
+
+it("puts packets in order, and does not wait long for missing ones", () => {
+  const { r, decoded } = receiver();
+  for (const i of [0, 2, 4, 1]) r.add(packet(i), NOW, NOW, true);
+  expect(decoded).toEqual(["0:0", "1:1", "2:2"]);
+  vi.advanceTimersByTime(100);
+  expect(decoded.at(-1)).toBe("4:4");
+  r.add(packet(3), NOW, NOW, true);
+  expect([decoded.length, r.late]).toEqual([4, 1]);
+});
+
 it.each<[string, number[], string[]]>([
   ["in order", [0, 1, 2], ["0:0", "1:1", "2:2"]],
   ["after a loss, from the repetition", [0, 2, 3], ["0:0", "1:1", "2:2", "3:3"]],
@@ -32,6 +45,7 @@ it.each<[string, number[], string[]]>([
 ])("decodes packets %s", (_, sent, want) => {
   const { r, decoded } = receiver();
   for (const i of sent) r.add(packet(i, { previous: Uint8Array.of(TOC, i - 1) }), NOW, NOW, true);
+  vi.advanceTimersByTime(100);
   expect(decoded).toEqual(want);
   expect(r.refused).toBe(0);
 });
@@ -51,6 +65,7 @@ it.each<[string, Parameters<typeof packet>[1], string]>([
   r.add(packet(0), NOW, NOW, true);
   r.add(packet(2, o), NOW, NOW, true);
   r.add(packet(3), NOW, NOW, true);
+  vi.advanceTimersByTime(100);
   expect([r.refused, r.reason, decoded.at(-1)]).toEqual([1, reason, "3:3"]);
 });
 
@@ -66,6 +81,7 @@ it("accepts at most 200 packets per second", () => {
   expect(decoded.length).toBeLessThan(1500);
   expect(r.reason).toBe("more than 200 packets per second");
   r.add(packet(950), NOW + 10_000, NOW, true);
+  vi.runAllTimers();
   expect(decoded.at(-1)).toMatch(/^950:/);
 });
 

@@ -15,7 +15,7 @@ export interface SoundCounts {
   readonly received: number;
   /** Packets decoded from the repetition in a later one. */
   readonly repeated: number;
-  /** Packets that arrived after a later one was decoded. */
+  /** Packets that arrived after a later one, or their repetition, was decoded. */
   readonly late: number;
   /** Packets that contradict the catalog, cannot be decoded or exceed a limit. */
   readonly refused: number;

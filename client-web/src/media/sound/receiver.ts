@@ -16,6 +16,9 @@ const MAX_SKEW = 10_000;
 /** Timestamps that go back or ahead by more than this, µs, come from a restarted publisher or another round of a replay. */
 const BACK = 1_000_000;
 const AHEAD = 10_000_000;
+/** Time to wait for a missing packet, as streams arrive in any order, and packets that may wait meanwhile. */
+const PATIENCE = 40;
+const MAX_WAITING = 50;
 /** Accepted packets per second, and how many more after a pause. */
 const RATE = 200;
 const BURST = 400;
@@ -42,6 +45,9 @@ export class Receiver {
   reason = "";
   /** Timestamp of the newest decoded packet, µs. */
   #newest = -Infinity;
+  /** Packets after a missing one, in order. */
+  #waiting: { readonly timestamp: number; readonly data: Uint8Array<ArrayBuffer>; readonly repeated: boolean }[] = [];
+  #timer: ReturnType<typeof setTimeout> | undefined;
   #allowance = BURST;
   #counted = 0;
 
@@ -58,6 +64,9 @@ export class Receiver {
   /** Accepts packets of any time again, as after a seek. */
   restart(): void {
     this.#newest = -Infinity;
+    this.#waiting = [];
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
   }
 
   refuse(reason: string): void {
@@ -79,27 +88,57 @@ export class Receiver {
       this.restart();
       this.ports.restart();
     }
-    const half = packetDuration(this.track, p.payload) / 2;
-    if (timestamp < this.#newest + half) return void this.late++;
     const previous = p.properties.other?.get(PREVIOUS);
-    if (previous instanceof Uint8Array && this.track.microphone && this.#newest > -Infinity)
-      this.#repeat(timestamp - PACKET, previous);
-    this.#take(timestamp, p.payload);
+    if (previous instanceof Uint8Array && this.track.microphone && this.#newest > -Infinity) {
+      const reason = this.#fault(previous);
+      if (reason !== undefined) this.refuse(reason);
+      else this.#insert(timestamp - PACKET, previous, true);
+    }
+    this.#insert(timestamp, p.payload, false);
+    this.#drain();
   }
 
-  /** Decodes the repetition of a missing packet. */
-  #repeat(timestamp: number, data: Uint8Array): void {
-    if (timestamp < this.#newest + PACKET / 2) return;
-    const reason = this.#fault(data);
-    if (reason !== undefined) return this.refuse(reason);
-    this.repeated++;
-    this.#take(timestamp, data);
+  #insert(timestamp: number, data: Uint8Array, repeated: boolean): void {
+    const half = packetDuration(this.track, data) / 2;
+    if (timestamp < this.#newest + half) {
+      if (!repeated) this.late++;
+      return;
+    }
+    const list = this.#waiting;
+    let i = list.length;
+    while (i > 0 && list[i - 1]!.timestamp > timestamp) i--;
+    const near = (at: number): boolean => Math.abs((list[at]?.timestamp ?? Infinity) - timestamp) < half;
+    if (near(i - 1) || near(i)) return;
+    list.splice(i, 0, { timestamp, data: data.slice(), repeated });
   }
 
-  #take(timestamp: number, data: Uint8Array): void {
+  /** Decodes packets up to the first missing one, for which it waits. */
+  #drain(): void {
+    const list = this.#waiting;
+    while (list.length > MAX_WAITING || (list.length > 0 && this.#follows(list[0]!))) this.#take();
+    if (list.length === 0) {
+      clearTimeout(this.#timer);
+      this.#timer = undefined;
+    } else {
+      this.#timer ??= setTimeout(() => {
+        this.#timer = undefined;
+        this.#take();
+        this.#drain();
+      }, PATIENCE);
+    }
+  }
+
+  /** True if a packet is the first or continues the newest decoded one. */
+  #follows({ timestamp, data }: { readonly timestamp: number; readonly data: Uint8Array }): boolean {
+    return this.#newest === -Infinity || timestamp < this.#newest + 1.5 * packetDuration(this.track, data);
+  }
+
+  #take(): void {
+    const { timestamp, data, repeated } = this.#waiting.shift()!;
     this.#newest = timestamp;
     this.received++;
-    this.ports.decode(timestamp, data.slice());
+    if (repeated) this.repeated++;
+    this.ports.decode(timestamp, data);
   }
 
   #allowed(now: number): boolean {
