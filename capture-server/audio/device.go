@@ -157,6 +157,9 @@ func (d *device) Close() error {
 const (
 	// retryTime is the time between attempts to open a microphone.
 	retryTime = time.Second
+	// settleTime is the time after which the smallest delay of samples is known well enough. Samples
+	// before it are dropped.
+	settleTime = 500 * time.Millisecond
 	// silentTime is the time without data after which a microphone counts as unplugged.
 	silentTime = 2 * time.Second
 )
@@ -172,12 +175,13 @@ func (d *device) Next(ctx context.Context, b *Block) error {
 		select {
 		case c := <-d.open.chunks:
 			silent.Stop()
-			d.take(c, b)
-			return nil
+			if d.take(c, b) {
+				return nil
+			}
 		case <-d.open.stopped:
-			d.interrupted("microphone unplugged; waiting for it")
+			d.interrupted("microphone gone: the system has stopped it")
 		case <-silent.C:
-			d.interrupted("microphone delivers nothing; opening it again")
+			d.interrupted("microphone gone: it delivers nothing")
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -216,8 +220,9 @@ func (d *device) reopen(ctx context.Context) error {
 	}
 }
 
-// take fills b with a chunk, timed by the microphone's own clock.
-func (d *device) take(c chunk, b *Block) {
+// take fills b with a chunk, timed by the microphone's own clock. It reports false while the clock
+// settles.
+func (d *device) take(c chunk, b *Block) bool {
 	d.samples = d.samples[:0]
 	for i := 0; i+4 <= len(c.data); i += 4 {
 		d.samples = append(d.samples, finite(math.Float32frombits(binary.NativeEndian.Uint32(c.data[i:]))))
@@ -227,12 +232,16 @@ func (d *device) take(c chunk, b *Block) {
 	end := time.Duration(c.end/int64(rate))*time.Second + time.Duration(c.end%int64(rate))*time.Second/rate
 	lost := d.clock.observe(end, c.arrived.Sub(d.open.opened))
 	d.drift.Store(math.Float64bits(-d.clock.drift))
+	if end < settleTime {
+		return false
+	}
 	*b = Block{
 		Samples: d.samples, Rate: d.open.rate,
 		Time: d.open.opened.Add(d.clock.local(end) - time.Duration(n)*time.Second/rate),
 		Lost: d.lost || lost || c.lost,
 	}
 	d.lost = false
+	return true
 }
 
 // finite limits x to full scale; NaN becomes silence.
@@ -329,6 +338,7 @@ func (c *capture) receive(_, data []byte, _ uint32) {
 func (c *capture) end() { c.stop.Do(func() { close(c.stopped) }) }
 
 func (c *capture) close() {
+	_ = c.device.Stop() // Uninit would wait for data that a lost source of PulseAudio never delivers
 	c.device.Uninit()
 	c.system.close()
 }
