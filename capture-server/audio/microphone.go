@@ -95,7 +95,7 @@ func (p *microphone) publish(out *packet) error {
 // send writes a packet to the track. Datagrams repeat the previous packet if it fits.
 func (p *microphone) send(group uint64, props loc.Properties, payload []byte) error {
 	if p.m.delivery != catalog.DeliveryDatagram {
-		h := wire.SubgroupHeader{Group: group, Priority: priority, EndOfGroup: true, FirstObject: true}
+		h := wire.SubgroupHeader{Group: group, Priority: priority, EndOfGroup: true, FirstObject: true, HasProperties: true}
 		return p.track.WriteObject(h, moqt.Object{Properties: props.Append(nil)}, payload)
 	}
 	if len(p.previous)+len(payload) <= parts.MaxPart-propertiesSize {
