@@ -9,7 +9,7 @@ const JUMP = 200;
 const AGREED = 3;
 /** Changes of the shift that are ignored, as each stretches sound. Far less than anyone notices. */
 const STEADY = 15;
-/** Smallest change of the time by which points are held back, and time between changes. */
+/** Smallest change of the hold, and time between changes. */
 const STEP = 15;
 const PAUSE = 2 * WINDOW;
 
@@ -21,7 +21,7 @@ interface Shown {
 export class LipSync {
   #shown: Shown[] = [];
   #shift: number | undefined;
-  /** Time by which points are held back for sound, and when it last changed. */
+  /** How long points are held back for sound, and the time of the last change. */
   held = 0;
   #changed = -Infinity;
 
@@ -45,10 +45,11 @@ export class LipSync {
     return this.#shift;
   }
 
-  /** Returns the time by which to hold points back for sound that needs at least a shift of `needed`. */
+  /** How long to hold points back for sound with a shift of at least `needed`. */
   hold(needed: number | undefined, now: number): number {
     const shift = this.shift(now);
-    const wanted = needed === undefined || shift === undefined ? 0 : postpone(1000 * (shift - this.held), 1000 * needed) / 1000;
+    const natural = shift === undefined ? undefined : 1000 * (shift - this.held);
+    const wanted = needed === undefined || natural === undefined ? 0 : postpone(natural, 1000 * needed) / 1000;
     if (now - this.#changed < PAUSE || (Math.abs(wanted - this.held) < STEP && wanted !== 0)) return this.held;
     if (wanted !== this.held) this.#changed = now;
     return (this.held = wanted);

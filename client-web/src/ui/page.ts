@@ -126,7 +126,7 @@ export class Page {
     return p !== undefined && !p.live && (!p.playing || p.waiting);
   }
 
-  /** True if what is shown is published now, or replayed to all viewers. */
+  /** True for a live session or a shared replay, false for a recording at the viewer's own pace. */
   get #shared(): boolean {
     return this.#playback?.live ?? true;
   }

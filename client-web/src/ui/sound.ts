@@ -29,7 +29,7 @@ export interface SoundStats {
   readonly stretched_ms: number;
   /** Delay of sound minus delay of points, ms; positive = sound is late. null without points. */
   readonly lip_offset_ms: number | null;
-  /** Time by which points are held back for sound, ms. */
+  /** How long points are held back for sound, ms. */
   readonly points_held_ms: number;
   readonly packets_received: number;
   /** Packets replaced by their repetition in a later one. */
@@ -223,7 +223,7 @@ export class Sound {
     return this.on ? largest([...this.#voices.values()].map((v) => v.state?.needed)) : undefined;
   }
 
-  /** `shift` is the displayed points' shift, `offset` the session's clock minus the local one, undefined in a replay. */
+  /** `shift` is the points' shift, `offset` the session's clock minus the local one (undefined in a replay). */
   stats(shift: number | undefined, offset: number | undefined, held: number): SoundStats | null {
     if (this.tracks.length === 0) return null;
     const states = this.on ? [...this.#voices.values()].flatMap((v) => v.state ?? []) : [];

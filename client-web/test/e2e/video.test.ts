@@ -55,7 +55,10 @@ declare global {
   }
 }
 
-/** Init script that fills window.changes from decoded pictures and sound, which do not depend on a slow machine's pace, and from played sound. */
+/**
+ * Init script that fills window.changes from played sound, and from decoded pictures and sound, which do not depend on
+ * a slow machine's pace.
+ */
 const recordsChanges = `${listens}{
   const changes = (window.changes = { brightness: [], tone: [], heard: [] });
   const pen = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });

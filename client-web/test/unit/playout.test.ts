@@ -12,7 +12,12 @@ const STEP = (0.5 * 2 * Math.PI * 220) / RATE;
 const tone = (sample: number): number => 0.5 * Math.sin((2 * Math.PI * 220 * sample) / RATE);
 
 /** Plays a tone of 220 Hz. Packet i is captured at START + 10 i ms and arrives after delay(i) ms; undefined = lost. */
-function play(ms: number, delay: (i: number) => number | undefined, target: (now: number) => Partial<Target>, speed = 1) {
+function play(
+  ms: number,
+  delay: (i: number) => number | undefined,
+  target: (now: number) => Partial<Target>,
+  speed = 1,
+) {
   const playout = new Playout(RATE, 1);
   const arrivals = Array.from({ length: ms / 10 }, (_, i) => ({ i, at: START + 10 * i + (delay(i) ?? Infinity) }))
     .filter((a) => Number.isFinite(a.at))
@@ -57,7 +62,8 @@ describe("sound", () => {
   });
 
   it("conceals lost packets without clicks", () => {
-    const { steps, state } = play(3000, (i) => (i % 20 === 10 || (i > 150 && i < 170) ? undefined : 10), () => ({ shift: 80 }));
+    const lost = (i: number) => i % 20 === 10 || (i > 150 && i < 170);
+    const { steps, state } = play(3000, (i) => (lost(i) ? undefined : 10), () => ({ shift: 80 }));
     expect(state.concealed).toBeGreaterThan(250);
     expect(most(steps)).toBeLessThan(2 * STEP);
   });

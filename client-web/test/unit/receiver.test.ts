@@ -77,7 +77,7 @@ it("accepts one byte, which is silence", () => {
 
 it("accepts at most 200 packets per second", () => {
   const { r, decoded } = receiver();
-  for (let i = 0; i < 50_000; i++) r.add(packet(0, { stamp: BigInt(1000 * NOW + 10_000 * (i % 900)) }), NOW + i / 10, NOW, true);
+  for (let i = 0; i < 50_000; i++) r.add(packet(i % 900, { data: Uint8Array.of(TOC) }), NOW + i / 10, NOW, true);
   expect(decoded.length).toBeLessThan(1500);
   expect(r.reason).toBe("more than 200 packets per second");
   r.add(packet(950), NOW + 10_000, NOW, true);
@@ -89,4 +89,22 @@ it("does not compare a recording's timestamps with the clock", () => {
   const { r, decoded } = receiver();
   for (let i = 0; i < 3000; i++) r.add(packet(i), 2 * NOW, undefined, false);
   expect([decoded.length, r.refused]).toEqual([3000, 0]);
+});
+
+it("survives any packets", () => {
+  let seed = 1;
+  const random = (below: number) => Math.floor(((seed = (seed * 48271) % 2147483647) / 2147483647) * below);
+  const bytes = () => Uint8Array.from({ length: [0, 1, 2, 100, 1275, 1276][random(6)]! }, () => random(256));
+  for (const microphone of [MICROPHONE, undefined]) {
+    const { r, decoded } = receiver(1 + random(2), microphone);
+    for (let i = 0; i < 5000; i++) {
+      const stamp = BigInt(Math.max(0, 1000 * NOW + 10_000 * i + (random(9) - 4) * 10 ** random(12)));
+      const now = NOW + 10 * i;
+      const live = random(2) === 0;
+      r.add(packet(0, { data: bytes(), previous: bytes(), stamp }), now, live ? now : undefined, live);
+      vi.advanceTimersByTime(random(20));
+    }
+    expect(decoded.length).toBeGreaterThan(0);
+    expect(r.refused).toBeGreaterThan(0);
+  }
 });

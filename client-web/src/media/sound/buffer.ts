@@ -1,5 +1,5 @@
 /**
- * Decides packet by packet what sounds next, like internal/jitter, with which it shares testdata/vectors.json. Independent
+ * Decides packet by packet what sounds next, as internal/jitter does; both pass its testdata/vectors.json. Independent
  * of clocks and decoders. Times are whole µs on the session's clock.
  */
 
@@ -35,7 +35,7 @@ export interface SoundPacket<Data> {
   readonly repeated: boolean;
 }
 
-/** What the next samples are made of. */
+/** Content of the next samples. */
 export type Kind =
   /** The packet. */
   | "play"
@@ -93,7 +93,7 @@ function search(sorted: readonly number[], v: number): number {
   return low;
 }
 
-/** Time by which pictures with a delay wait for sound that needs a longer one. */
+/** How long pictures with a delay wait for sound with a longer own delay. */
 export const postpone = (pictures: number, own: number): number => Math.min(Math.max(0, own - pictures), MAX_POSTPONED);
 
 export class SoundBuffer<Data> {

@@ -34,7 +34,7 @@ interface Decoding {
   /** UNIX µs. */
   readonly timestamp: number;
   readonly samples: number;
-  /** Its samples, of which `filled` were returned so far. */
+  /** Decoded samples; the first `filled` are complete. */
   sound: Float32Array<ArrayBuffer>[] | undefined;
   filled: number;
 }

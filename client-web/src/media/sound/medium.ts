@@ -16,7 +16,7 @@ const RETRY = 500;
 const SILENCE = 3000;
 /** Subscriber priority (§7), before points and pictures. */
 const PRIORITY = 48;
-/** Maximum size of an object whose header is read, so that larger ones are counted before they are cancelled, bytes. */
+/** Larger objects are cancelled without being counted as refused, bytes. */
 const MAX_OBJECT = 1 << 30;
 
 /** A track and its state. */

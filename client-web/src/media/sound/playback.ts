@@ -18,6 +18,8 @@ const MAX_FETCHED = 2000;
 const RETRY = 500;
 const PRIORITY = 48;
 
+export type RecordedSound = SoundTrack & { readonly timeline: Timeline };
+
 export interface SoundPlaybackPorts {
   /** True if sound is on. */
   audible(): boolean;
@@ -42,7 +44,7 @@ export class SoundPlayback implements Part {
   #retry = 0;
 
   constructor(
-    private readonly tracks: readonly (SoundTrack & { readonly timeline: Timeline })[],
+    private readonly tracks: readonly RecordedSound[],
     private readonly source: RecordingSource,
     private readonly ports: SoundPlaybackPorts,
   ) {}
@@ -83,7 +85,7 @@ export class SoundPlayback implements Part {
     this.#until = to; // without what failed, as sound does not wait
   }
 
-  #fetch(t: SoundTrack & { readonly timeline: Timeline }, from: number, to: number, signal: AbortSignal): Promise<void> {
+  #fetch(t: RecordedSound, from: number, to: number, signal: AbortSignal): Promise<void> {
     let list = this.#fetched.get(t.track);
     if (!list) this.#fetched.set(t.track, (list = []));
     const waiting = list;

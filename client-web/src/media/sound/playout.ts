@@ -1,6 +1,6 @@
 /**
  * Plays decoded sound when it is due (docs/spec/sound.md): follows the buffer's decisions, conceals missing packets and
- * stretches time. Independent of the browser. Times are in ms: timestamps on the session's clock, the time of hearing on
+ * stretches time. Independent of the browser. Times are in ms: timestamps on the session's clock, times of hearing on
  * the local clock.
  */
 import { SoundBuffer } from "./buffer.ts";

@@ -13,7 +13,7 @@ export const MAX_PACKET = 65535;
 const PACKET = 10_000;
 /** Maximum distance of a timestamp from the session's clock, ms. */
 const MAX_SKEW = 10_000;
-/** Timestamps that go back or ahead by more than this, µs, come from a restarted publisher or another round of a replay. */
+/** Timestamps that go back or ahead by more than this, µs, belong to a restarted publisher or a replay's next round. */
 const BACK = 1_000_000;
 const AHEAD = 10_000_000;
 /** Time to wait for a missing packet, as streams arrive in any order, and packets that may wait meanwhile. */
@@ -41,7 +41,7 @@ export class Receiver {
   repeated = 0;
   late = 0;
   refused = 0;
-  /** What the last refused packet was refused for; "" without any. */
+  /** Cause of the last refusal; "" without any. */
   reason = "";
   /** Timestamp of the newest decoded packet, µs. */
   #newest = -Infinity;
@@ -112,7 +112,7 @@ export class Receiver {
     list.splice(i, 0, { timestamp, data: data.slice(), repeated });
   }
 
-  /** Decodes packets up to the first missing one, for which it waits. */
+  /** Decodes packets up to the first missing one and waits for that. */
   #drain(): void {
     const list = this.#waiting;
     while (list.length > MAX_WAITING || (list.length > 0 && this.#follows(list[0]!))) this.#take();
@@ -163,7 +163,7 @@ export class Receiver {
 
 export const tooLarge = (bytes: number | bigint, most: number): string => `${bytes} bytes, more than ${most}`;
 
-/** Says what is wrong with a timestamp in µs. */
+/** The fault of a timestamp in µs, if any. */
 function fault(timestamp: number, clock: number | undefined): string | undefined {
   if (timestamp < 0) return "no timestamp";
   const skew = clock === undefined ? 0 : timestamp / 1000 - clock;

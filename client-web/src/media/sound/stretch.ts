@@ -1,6 +1,6 @@
 /**
- * Shortens, lengthens or continues sound by a period of its waveform, so that neither its pitch nor its continuity
- * suffers. Arrays hold one channel each; lengths are in samples.
+ * Shortens, lengthens or continues sound by a period of its waveform, without clicks or a change of pitch. Arrays hold
+ * one channel each; lengths are in samples.
  */
 
 export type Channels = readonly Float32Array<ArrayBuffer>[];

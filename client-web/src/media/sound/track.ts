@@ -87,7 +87,7 @@ function readMicrophone(t: Track): Microphone {
   integer(o["microphone"] ?? 0, `${path}.microphone`, 0, MAX_MICROPHONES - 1);
   want(o["packet"] === PACKET, `${path}.packet`, `not ${PACKET}`);
   const delivery = o["delivery"] ?? "";
-  want(delivery === "" || delivery === "stream" || delivery === "datagram", `${path}.delivery`, "neither stream nor datagram");
+  want(["", "stream", "datagram"].includes(delivery as string), `${path}.delivery`, "neither stream nor datagram");
   const name = text(o["microphoneName"] ?? "", `${path}.microphoneName`);
   if (o["position"] == null) return { name, position: undefined };
   const [x, y, z] = numbers(o["position"], `${path}.position`, 3);
