@@ -5,7 +5,7 @@
 #include <opus.h>
 
 // Returns an error code of libopus.
-static int encoder_set(OpusEncoder *e, int channels, int bitrate, int loss)
+static int encoder_set(OpusEncoder *e, int channels, int bitrate)
 {
 	int err;
 
@@ -13,10 +13,9 @@ static int encoder_set(OpusEncoder *e, int channels, int bitrate, int loss)
 	    (err = opus_encoder_ctl(e, OPUS_SET_FORCE_CHANNELS(channels))) != OPUS_OK ||
 	    (err = opus_encoder_ctl(e, OPUS_SET_VBR(1))) != OPUS_OK ||
 	    (err = opus_encoder_ctl(e, OPUS_SET_VBR_CONSTRAINT(1))) != OPUS_OK ||
-	    (err = opus_encoder_ctl(e, OPUS_SET_DTX(0))) != OPUS_OK ||
-	    (err = opus_encoder_ctl(e, OPUS_SET_INBAND_FEC(1))) != OPUS_OK)
+	    (err = opus_encoder_ctl(e, OPUS_SET_DTX(0))) != OPUS_OK)
 		return err;
-	return opus_encoder_ctl(e, OPUS_SET_PACKET_LOSS_PERC(loss));
+	return opus_encoder_ctl(e, OPUS_SET_INBAND_FEC(0));
 }
 
 static int encoder_lookahead(OpusEncoder *e, opus_int32 *samples)

@@ -20,8 +20,9 @@ type Encoder struct {
 	out       [MaxPacket]byte
 }
 
-// NewEncoder starts an encoder for 1 or 2 channels with variable bit rate, in-band error correction
-// and no discontinuous transmission.
+// NewEncoder starts an encoder for 1 or 2 channels with variable bit rate and without discontinuous
+// transmission. In-band error correction is off: packets are repeated instead, and it selects hybrid
+// mode, which lowers the SNR of tones from 41 to 15 dB at 64 kbit/s.
 func NewEncoder(channels int) (*Encoder, error) {
 	if err := checkChannels(channels); err != nil {
 		return nil, err
@@ -33,7 +34,7 @@ func NewEncoder(channels int) (*Encoder, error) {
 	}
 	e := &Encoder{e: c, channels: channels}
 	var lookahead C.opus_int32
-	code = C.encoder_set(c, C.int(channels), C.int(Bitrate(channels)), expectedLoss)
+	code = C.encoder_set(c, C.int(channels), C.int(Bitrate(channels)))
 	if code == C.OPUS_OK {
 		code = C.encoder_lookahead(c, &lookahead)
 	}

@@ -70,8 +70,8 @@ func TestRoundTrip(t *testing.T) {
 				best, at = got, delay
 			}
 		}
-		if max(at-e.Lookahead(), e.Lookahead()-at) > 4 || best < 15 {
-			t.Errorf("%d channels: SNR %.1f dB at a delay of %d samples, want over 15 at %d", channels, best, at, e.Lookahead())
+		if max(at-e.Lookahead(), e.Lookahead()-at) > 1 || best < 25 {
+			t.Errorf("%d channels: SNR %.1f dB at a delay of %d samples, want over 25 at %d", channels, best, at, e.Lookahead())
 		}
 	}
 }
@@ -104,7 +104,7 @@ func TestLoss(t *testing.T) {
 		}
 	}
 	from := 50 * PacketSamples
-	if got := snr(in[from:len(in)-e.Lookahead()], out[from+e.Lookahead():]); got < 6 {
+	if got := snr(in[from:len(in)-e.Lookahead()], out[from+e.Lookahead():]); got < 25 {
 		t.Errorf("SNR %.1f dB after losses", got)
 	}
 }

@@ -18,7 +18,7 @@ const SoundName = "synthetic-microphone"
 var SoundPosition = [3]float64{0, 1250, 400}
 
 // ClapThreshold is a level that only claps reach, relative to full scale. A clap begins within a
-// millisecond of the first sample beyond it.
+// millisecond of the first sample beyond it, or 5 ms after Opus, which spreads it to earlier samples.
 const ClapThreshold = 0.2
 
 const (
