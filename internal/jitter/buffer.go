@@ -85,6 +85,7 @@ type Buffer struct {
 	old     int     // packets in a row that precede the played ones
 	delay   delay
 	error   int64 // of the newest decision
+	played  int64 // delay of the newest decision
 	stats   Stats
 }
 
@@ -168,6 +169,10 @@ func Postpone(pictures, own int64) int64 { return min(max(0, own-pictures), maxD
 // Error returns the delay of the newest decision minus its target, in µs.
 func (b *Buffer) Error() int64 { return b.error }
 
+// Delay returns the delay of the newest decision in µs from capture to sound. ok is false where nothing
+// plays.
+func (b *Buffer) Delay() (delay int64, ok bool) { return b.played, b.playing }
+
 // Fill returns the duration of the waiting packets in µs.
 func (b *Buffer) Fill() int64 { return int64(len(b.waiting)) * b.packet }
 
@@ -198,6 +203,7 @@ func (b *Buffer) Next(at, target int64) Decision {
 			return Decision{Kind: Silence, Samples: wait, Jump: true}
 		}
 	}
+	b.played = b.error + target
 	d := b.decide()
 	d.Jump = jump
 	if b.rest -= d.Samples; d.Kind == Play && !jump && b.rest <= 0 {

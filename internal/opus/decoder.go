@@ -11,7 +11,9 @@ import (
 
 // Check returns an error if b is not a packet of 10 ms with the given number of channels
 // (docs/spec/sound.md).
-func Check(b []byte, channels int) error {
+func Check(b []byte, channels int) error { return check(b, channels, PacketSamples) }
+
+func check(b []byte, channels, samples int) error {
 	if len(b) > MaxPacket {
 		return fmt.Errorf("opus: packet of %d bytes, want at most %d", len(b), MaxPacket)
 	}
@@ -19,8 +21,8 @@ func Check(b []byte, channels int) error {
 	switch {
 	case err != nil:
 		return err
-	case n != PacketSamples:
-		return fmt.Errorf("opus: packet of %d samples, want %d", n, PacketSamples)
+	case n != samples:
+		return fmt.Errorf("opus: packet of %d samples, want %d", n, samples)
 	case int(b[0]>>2&1)+1 != channels:
 		return fmt.Errorf("opus: packet of %d channels, want %d", b[0]>>2&1+1, channels)
 	}
@@ -31,10 +33,14 @@ func Check(b []byte, channels int) error {
 type Decoder struct {
 	d        *C.OpusDecoder
 	channels int
+	samples  int // per packet and channel
 }
 
-// NewDecoder starts a decoder for 1 or 2 channels.
-func NewDecoder(channels int) (*Decoder, error) {
+// NewDecoder starts a decoder for packets of 10 ms with 1 or 2 channels.
+func NewDecoder(channels int) (*Decoder, error) { return NewPacketDecoder(channels, PacketSamples) }
+
+// NewPacketDecoder starts a decoder for packets with a number of samples per channel.
+func NewPacketDecoder(channels, samples int) (*Decoder, error) {
 	if err := checkChannels(channels); err != nil {
 		return nil, err
 	}
@@ -43,13 +49,13 @@ func NewDecoder(channels int) (*Decoder, error) {
 	if d == nil {
 		return nil, failure("decoder", code)
 	}
-	return &Decoder{d: d, channels: channels}, nil
+	return &Decoder{d: d, channels: channels, samples: samples}, nil
 }
 
-// Decode decodes the next packet into out, PacketSamples samples per channel. It refuses packets that
+// Decode decodes the next packet into out. It refuses packets that
 // Check refuses.
 func (d *Decoder) Decode(out []float32, packet []byte) error {
-	if err := Check(packet, d.channels); err != nil {
+	if err := check(packet, d.channels, d.samples); err != nil {
 		return err
 	}
 	return d.decode(out, packet, 0)
@@ -58,7 +64,7 @@ func (d *Decoder) Decode(out []float32, packet []byte) error {
 // Recover estimates a lost packet from the in-band error correction of the next one. It conceals the
 // loss where next has none. Decode next afterwards.
 func (d *Decoder) Recover(out []float32, next []byte) error {
-	if err := Check(next, d.channels); err != nil {
+	if err := check(next, d.channels, d.samples); err != nil {
 		return err
 	}
 	return d.decode(out, next, 1)
@@ -71,19 +77,19 @@ func (d *Decoder) decode(out []float32, packet []byte, fec C.int) error {
 	switch {
 	case d.d == nil:
 		return errClosed
-	case len(out) < PacketSamples*d.channels:
-		return fmt.Errorf("opus: room for %d samples, want %d", len(out), PacketSamples*d.channels)
+	case len(out) < d.samples*d.channels:
+		return fmt.Errorf("opus: room for %d samples, want %d", len(out), d.samples*d.channels)
 	}
 	var data *C.uchar
 	if len(packet) > 0 {
 		data = (*C.uchar)(&packet[0])
 	}
-	n := C.opus_decode_float(d.d, data, C.opus_int32(len(packet)), (*C.float)(&out[0]), PacketSamples, fec)
+	n := C.opus_decode_float(d.d, data, C.opus_int32(len(packet)), (*C.float)(&out[0]), C.int(d.samples), fec)
 	if n < 0 {
 		return failure("decode", n)
 	}
-	if n != PacketSamples {
-		return fmt.Errorf("opus: libopus returned %d samples, want %d", n, PacketSamples)
+	if int(n) != d.samples {
+		return fmt.Errorf("opus: libopus returned %d samples, want %d", n, d.samples)
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ type exportOptions struct {
 	rgbd      string
 	foxglove  string
 	mp4       string
+	wav       string
 	force     bool
 	perCamera bool
 	color     string
@@ -44,6 +45,7 @@ func exportCommand() *cobra.Command {
             pinhole camera, with intrinsics, extrinsics and trajectory as Open3D and the TUM RGB-D
             benchmark define them
 --foxglove  an MCAP file of foxglove.PointCloud and foxglove.FrameTransforms messages
+--wav       the microphones' sound, mixed to stereo. It begins with the first frame
 
 From 360° video, recorded or prepared, it makes one film of the whole sphere: each tile at the best
 recorded quality, with sound and spherical metadata.
@@ -55,6 +57,7 @@ earlier export first, and no other files.`,
   holocast export demo.mcap --k4a kinects --color bgra
   holocast export demo.mcap --rgbd images --camera 0
   holocast export demo.mcap --foxglove clouds.mcap --force
+  holocast export demo.mcap --wav sound.wav
   holocast export tour.mcap --mp4 tour.mp4`,
 		Args: service.Arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -67,13 +70,14 @@ earlier export first, and no other files.`,
 	f.StringVar(&o.rgbd, "rgbd", "", "folder for RGB-D images")
 	f.StringVar(&o.foxglove, "foxglove", "", "MCAP file for Foxglove's messages")
 	f.StringVar(&o.mp4, "mp4", "", "file for a film of the whole sphere")
+	f.StringVar(&o.wav, "wav", "", "WAV file for the sound of the microphones")
 	f.BoolVar(&o.force, "force", false, "replace the files of an earlier export")
 	f.BoolVar(&o.perCamera, "per-camera", false, "write separate PLY files per camera")
 	f.StringVar(&o.color, "color", "mjpg", "color format of Azure Kinect recordings: mjpg, or bgra (exact, large)")
 	f.IntSliceVar(&o.cameras, "camera", nil, "cameras to export, by number (default all)")
 	f.StringVar(&o.quality, "quality", "", "quality of the tracks (default the best)")
 	f.BoolVar(&o.json, "json", false, "print a summary as one JSON object, the last line of stdout")
-	c.MarkFlagsOneRequired("ply", "k4a", "rgbd", "foxglove", "mp4")
+	c.MarkFlagsOneRequired("ply", "k4a", "rgbd", "foxglove", "mp4", "wav")
 	return c
 }
 
@@ -90,16 +94,21 @@ func exportRecording(ctx context.Context, o exportOptions, path string, stdout i
 		return err
 	}
 	sum := map[string]any{"file": path}
+	if o.wav != "" {
+		if err := exportSound(ctx, o, path, sum, stdout); err != nil {
+			return err
+		}
+	}
 	if o.mp4 != "" {
 		if err := exportFilm(ctx, o, path, sum, stdout); err != nil {
 			return err
 		}
-		if o.ply == "" && o.k4a == "" && o.rgbd == "" && o.foxglove == "" {
-			if o.json {
-				return json.NewEncoder(stdout).Encode(sum)
-			}
-			return nil
+	}
+	if o.ply == "" && o.k4a == "" && o.rgbd == "" && o.foxglove == "" {
+		if o.json {
+			return json.NewEncoder(stdout).Encode(sum)
 		}
+		return nil
 	}
 	r, err := recording.Open(path)
 	if err != nil {
@@ -171,7 +180,7 @@ func exportRecording(ctx context.Context, o exportOptions, path string, stdout i
 
 // unused returns an error if any of the outputs already exists. Call it before writing one.
 func (o exportOptions) unused(path string) error {
-	for _, out := range []string{o.mp4, o.foxglove} {
+	for _, out := range []string{o.mp4, o.wav, o.foxglove} {
 		if out != "" {
 			if err := export.UnusedFile(path, out, o.force); err != nil {
 				return err
@@ -190,6 +199,24 @@ func (o exportOptions) unused(path string) error {
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+func exportSound(ctx context.Context, o exportOptions, path string, sum map[string]any, stdout io.Writer) error {
+	written, err := export.WAV(ctx, path, o.wav, export.Config{})
+	if err != nil {
+		return err
+	}
+	sum["wav"] = map[string]any{
+		"file": o.wav, "seconds": written.Length.Seconds(), "concealed_ms": written.ConcealedMS, "refused": written.Refused,
+	}
+	if !o.json {
+		fmt.Fprintf(stdout, "%s: %.1f s of sound", o.wav, written.Length.Seconds())
+		if written.ConcealedMS > 0 {
+			fmt.Fprintf(stdout, ", %.0f ms of it missing", written.ConcealedMS)
+		}
+		fmt.Fprintln(stdout)
 	}
 	return nil
 }

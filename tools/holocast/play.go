@@ -48,6 +48,7 @@ type playOptions struct {
 	noReceipts bool
 	png, ply   string
 	frames     string
+	audio, wav string
 	traced     traced
 
 	gaze, crowd string // head traces
@@ -83,10 +84,15 @@ order. Playback ends with the recording. On a terminal, the space bar pauses and
 seek by 5 s, ↓ and ↑ by a minute, Home seeks to the beginning, L returns to the shared replay and
 Q quits.
 
+--audio plays the session's sound in step with its frames; --wav writes it to a file in real time. A
+late sound delays frames by up to 80 ms.
+
 The player sends a receipt for every frame on the session's track receipts/<viewer>, a datagram
 of 200 to 240 bytes.`,
 		Example: `  holocast play moqt://localhost:4443/demo
   holocast play https://relay.example/studio --camera 0 --duration 10s --json
+  holocast play moqt://localhost:4443/demo --audio
+  holocast play moqt://localhost:4443/demo --duration 5s --wav sound.wav --json
   holocast play moqt://localhost:4443/demo --duration 5s --png cloud.png --ply cloud.ply
   holocast play moqt://localhost:4443/tour --from 1m30s --duration 20s
   holocast play moqt://localhost:4443/tour --from 5s --seek 10s:40s --pause-at 42s:3s --json
@@ -114,6 +120,7 @@ of 200 to 240 bytes.`,
 	f.BoolVar(&o.noReceipts, "no-receipts", false, "send no receipts")
 	f.StringVar(&o.png, "png", "", "write a picture of the last frame, all cameras merged; for 360° video the viewport")
 	f.StringVar(&o.frames, "frames", "", "write each displayed frame to this CSV file (times in UNIX µs)")
+	addSoundFlags(f, &o)
 	trace.Settings().AddFlags(f, &o.traced)
 	f.StringVar(&o.gaze, "gaze", "", "360°: head trace, FILE or FILE:VIDEO/USER (default straight ahead)")
 	f.StringVar(
@@ -175,9 +182,16 @@ func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File)
 		}
 		cfg.Shown = list.add
 	}
+	out, err := o.openSound()
+	if err != nil {
+		return err
+	}
+	cfg.Sound = out.mixer
 	p := player.New(cfg)
 	defer p.Close()
+	out.start()
 	report, err := watch(ctx, o, p, stderr)
+	err = errors.Join(err, out.close(&report))
 	if list != nil {
 		err = errors.Join(err, list.close())
 	}
@@ -198,6 +212,7 @@ func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File)
 type played struct {
 	player.Report
 	Paths pathReports `json:"paths,omitempty"` // of the last session, if it had several
+	WAV   *wavReport  `json:"wav,omitempty"`
 }
 
 // playFirstFrameTimeout bounds the time to the first frame if playing has a time limit.
@@ -260,7 +275,7 @@ func watch(ctx context.Context, o playOptions, p *player.Player, stderr *os.File
 		v.Finish(finish)
 		cancel()
 	}
-	report := played{p.Snapshot(time.Now()), paths.total(time.Now())}
+	report := played{Report: p.Snapshot(time.Now()), Paths: paths.total(time.Now())}
 	if err != nil && playing.Err() == nil {
 		return report, err
 	}

@@ -40,6 +40,7 @@ type shown struct {
 	replayed bool
 	own      bool // from a recording that this player plays at its own pace
 	late     bool
+	held     time.Duration // for sound
 
 	// For traces.
 	track            moqt.TrackName
@@ -138,7 +139,7 @@ func (p *Player) measure(f shown) {
 	if f.own {
 		return // receipts steer the publisher's rate and duplication, which recordings do not have
 	}
-	p.receipts.send(qoe.Receipt{Camera: f.header.Camera, Sequence: f.header.Sequence, Delay: delay}, p.log)
+	p.receipts.send(qoe.Receipt{Camera: f.header.Camera, Sequence: f.header.Sequence, Delay: delay - f.held}, p.log)
 }
 
 // trace reports the spans of a displayed frame if the tracer samples it.

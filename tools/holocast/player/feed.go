@@ -474,6 +474,7 @@ func (f *feed) decode(dec *pointcloud.Decoder) {
 		dec.MaxPoints = f.track.Points.MaxPoints
 		name := f.subscribed
 		f.mu.Unlock()
+		held := f.p.hold(fr)
 		decodeStart := time.Now()
 		h, err := dec.Decode(&frame, fr.objects...)
 		if err == nil {
@@ -484,9 +485,10 @@ func (f *feed) decode(dec *pointcloud.Decoder) {
 				f.header, f.has, f.shownEpoch = h, true, fr.epoch
 			}
 			f.picture.Unlock()
+			f.p.inStep(h, held)
 			f.p.show(shown{
 				header: h, points: int(h.Points), bytes: size(fr.objects), arrived: fr.arrived, at: time.Now(),
-				replayed: fr.replayed, own: fr.own, late: fr.late,
+				replayed: fr.replayed, own: fr.own, late: fr.late, held: held,
 				track: name, group: fr.group, began: fr.began, completed: fr.completed, decodeStart: decodeStart,
 			})
 		} else {

@@ -25,6 +25,7 @@ import (
 	"holocast/internal/pointcloud"
 	"holocast/internal/qoe"
 	"holocast/internal/trace"
+	"holocast/tools/holocast/player/sound"
 	"holocast/tools/holocast/player/sphere"
 )
 
@@ -43,6 +44,8 @@ type Config struct {
 	// Sphere configures playback of the session's 360° video; nil disables it. The player sets its
 	// Clock and Log.
 	Sphere *sphere.Config
+	// Sound plays the session's sound; nil disables it. The player sets its clock.
+	Sound *sound.Mixer
 	// Shown, if set, is called for every displayed frame, one call at a time. It must not call the
 	// player.
 	Shown func(ShownFrame)
@@ -79,6 +82,7 @@ type Player struct {
 	exclusive chan struct{} // held by the connection that plays 360° video or a recording
 
 	recorded *recorded
+	playhead playhead
 
 	mu         sync.Mutex
 	sphere     *sphere.Viewer // nil if the session has no 360° video
@@ -95,11 +99,15 @@ type Player struct {
 
 // New returns a player. The caller must Close it.
 func New(cfg Config) *Player {
-	return &Player{
+	p := &Player{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), began: time.Now(),
 		joined: make(chan struct{}), showed: make(chan struct{}), exclusive: make(chan struct{}, 1), feeds: map[int]*feed{},
 		recorded: newRecorded(cfg.From, cfg.Script, cfg.Own),
 	}
+	if cfg.Sound != nil {
+		cfg.Sound.Use(p.relayTime, sound.Live)
+	}
+	return p
 }
 
 // Close stops the decoders. Play must have returned.
@@ -254,7 +262,10 @@ func (p *Player) wanted(
 	switch {
 	case own:
 		list[recordingKey] = func(ctx context.Context, s *moqt.Session) {
-			p.exclusively(ctx, func() { p.playRecording(ctx, s, c, feeds, v) })
+			p.exclusively(ctx, func() {
+				defer p.followPlayhead(c)()
+				p.playRecording(ctx, s, c, feeds, v)
+			})
 		}
 	default:
 		for _, f := range feeds {
@@ -265,6 +276,7 @@ func (p *Player) wanted(
 				settling.received(f.camera)
 			}
 		}
+		p.listenTo(c, list)
 		if v != nil {
 			list[connect.TrackName(p.cfg.Namespace, *c.Sphere()).String()] = func(ctx context.Context, s *moqt.Session) {
 				p.exclusively(ctx, func() {
@@ -338,7 +350,7 @@ func (p *Player) configureSphere(c *catalog.Catalog) (*sphere.Viewer, error) {
 	v := p.Sphere()
 	if v == nil {
 		cfg := *p.cfg.Sphere
-		cfg.Clock, cfg.Log = &p.clock, p.log
+		cfg.Clock, cfg.Log, cfg.Sound = &p.clock, p.log, p.sphereSound()
 		cfg.Relay = func() bool {
 			p.mu.Lock()
 			defer p.mu.Unlock()

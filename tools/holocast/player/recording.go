@@ -109,6 +109,13 @@ func (r *recorded) isReplay(replayed bool) {
 	r.catalog, r.refused = nil, nil
 }
 
+// isShared reports whether the session is a replay.
+func (r *recorded) isShared() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.replayed
+}
+
 // wanted reports whether the player plays the recording at its own pace, and returns the
 // recording's catalog, or nil if it is not known yet.
 func (r *recorded) wanted() (own bool, c *catalog.Catalog, err error) {
@@ -371,6 +378,7 @@ func (p *Player) playRecording(
 			parts, v.StartPlayback(ctx, wallclock(c), length, fetch, func() time.Duration { return s.Stats().RTT }),
 		)
 	}
+	parts = append(parts, p.recordedSound(ctx, c, length, fetch)...)
 	tick := time.NewTicker(playbackTick)
 	defer tick.Stop()
 	b := playback{p: p, parts: parts, at: time.Now()}
@@ -436,6 +444,7 @@ func (b *playback) tick(now time.Time) (over bool) {
 	over = r.playing && len(b.parts) > 0 && position >= r.length
 	r.over = over
 	r.mu.Unlock()
+	b.p.playhead.set(position, now, playing)
 	for _, x := range b.parts {
 		x.Tick(position, playing)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"holocast/internal/parts"
 	"holocast/internal/qoe"
+	"holocast/tools/holocast/player/sound"
 	"holocast/tools/holocast/player/sphere"
 )
 
@@ -34,6 +35,8 @@ type Report struct {
 	Parts *parts.Stats `json:"parts,omitempty"`
 	// Sphere reports the 360° video; nil if the session has none.
 	Sphere *sphere.Report `json:"sphere,omitempty"`
+	// Sound reports the sound; nil if it is not played.
+	Sound *sound.Report `json:"sound,omitempty"`
 	// Recording reports playback of the recording; nil for live sessions.
 	Recording *Recording `json:"recording,omitempty"`
 }
@@ -89,6 +92,9 @@ func (p *Player) report(s qoe.Snapshot, now time.Time) Report {
 			r.fillFromSphere()
 		}
 	}
+	if p.cfg.Sound != nil {
+		r.Sound = new(p.cfg.Sound.Report())
+	}
 	if total > 0 {
 		r.Density = math.Round(1e4*float64(shown)/float64(total)) / 1e4
 	}
@@ -112,6 +118,10 @@ func (r Report) String() string {
 	if x := r.Recording; x != nil {
 		r.Recording = nil
 		return x.String() + "  " + r.String()
+	}
+	if x := r.Sound; x != nil {
+		r.Sound = nil
+		return r.String() + "  " + x.String()
 	}
 	if r.Sphere != nil {
 		s := r.Sphere.String()

@@ -449,4 +449,7 @@ func (f *Playback) packet(run int, o *wire.FetchObject, payload []byte) {
 		v.sound.Packets++
 		v.sound.Bytes += uint64(len(payload))
 	}
+	if v.cfg.Sound != nil {
+		v.cfg.Sound(SoundPacket{Track: v.audible, Properties: o.Properties, Payload: payload})
+	}
 }

@@ -296,7 +296,11 @@ func (v *Viewer) readSound(r *moqt.SubgroupReader) {
 		if began && o.ID > next {
 			v.sound.Missing += o.ID - next
 		}
+		packet := SoundPacket{Track: v.audible, Properties: o.Properties, Payload: payload, Due: v.due(p.Timestamp)}
 		v.mu.Unlock()
+		if v.cfg.Sound != nil {
+			v.cfg.Sound(packet)
+		}
 		next, began = o.ID+1, true
 	}
 }

@@ -52,7 +52,18 @@ type Config struct {
 	// Clock estimates the relay's clock. Relay reports whether the estimate is valid.
 	Clock *clock.Estimator
 	Relay func() bool
+	// Sound, if set, is called for every packet of the sound track.
+	Sound func(SoundPacket)
 	Log   *slog.Logger // default slog.Default
+}
+
+// SoundPacket is a packet of the sound track.
+type SoundPacket struct {
+	Track      catalog.Track
+	Properties wire.Properties
+	Payload    []byte
+	// Due is the local time at which to play it; zero in a recording played at the viewer's own pace.
+	Due time.Time
 }
 
 // Timing and limits.
@@ -98,6 +109,7 @@ type Viewer struct {
 	urgent    map[fetched]bool
 
 	audio    string // name of the sound track; "" = none
+	audible  catalog.Track
 	sound    SoundReport
 	interval meter // since the last decision
 	train    tile360.Train
@@ -223,8 +235,9 @@ func (v *Viewer) Configure(c *catalog.Catalog, name func(catalog.Track) moqt.Tra
 	v.planner.Gaze.Crowd = v.cfg.Crowd
 	v.offered, v.audio = map[key]catalog.Track{}, ""
 	for _, t := range c.Tracks {
-		if t.Role == catalog.RoleAudio && t.Packaging == catalog.PackagingLOC && t.Namespace == "" {
-			v.audio, v.sound.Codec = t.Name, t.Codec
+		if t.Role == catalog.RoleAudio && t.Packaging == catalog.PackagingLOC && t.Namespace == "" &&
+			t.Sound == nil {
+			v.audio, v.audible, v.sound.Codec = t.Name, t, t.Codec
 		}
 		if t.Tile != nil {
 			v.offered[key{t.Tile.Tile, t.Tile.Quality}] = t

@@ -1,0 +1,138 @@
+// Package soundcard plays sound on a device, through ALSA, PulseAudio, WASAPI or Core Audio.
+package soundcard
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/gen2brain/malgo"
+
+	"holocast/tools/holocast/player/sound"
+)
+
+// Latency of a device. The operating system may add to it.
+const (
+	period  = 10 * time.Millisecond
+	periods = 3
+	latency = periods * period
+)
+
+// Lead is the lead of a mixer that plays on a device; see sound.New.
+const Lead = latency
+
+// Device plays sound.
+type Device struct {
+	Name   string
+	ctx    *malgo.AllocatedContext
+	device *malgo.Device
+	gone   atomic.Bool
+	closed atomic.Bool
+}
+
+// Open starts to play a mixer's sound on the device whose name contains a text; "default"
+// selects the system's default. The caller must Close it.
+func Open(name string, m *sound.Mixer, log *slog.Logger) (*Device, error) {
+	ctx, err := malgo.InitContext(nil, malgo.ContextConfig{}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("--audio: the system has no sound: %w", err)
+	}
+	d := &Device{Name: name, ctx: ctx}
+	if err := d.start(m, log); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *Device) start(m *sound.Mixer, log *slog.Logger) error {
+	cfg := malgo.DefaultDeviceConfig(malgo.Playback)
+	cfg.Playback.Format, cfg.Playback.Channels, cfg.SampleRate = malgo.FormatF32, sound.Channels, sound.SampleRate
+	cfg.PeriodSizeInMilliseconds, cfg.Periods = uint32(period.Milliseconds()), periods
+	if d.Name != "default" {
+		id, err := d.find()
+		if err != nil {
+			return err
+		}
+		cfg.Playback.DeviceID = id.Pointer()
+	}
+	var pace pacer
+	device, err := malgo.InitDevice(d.ctx.Context, cfg, malgo.DeviceCallbacks{
+		Data: func(out, _ []byte, frames uint32) {
+			if frames > 0 {
+				block := unsafe.Slice((*float32)(unsafe.Pointer(&out[0])), int(frames)*sound.Channels)
+				m.Read(block, pace.next(time.Now().Add(latency), int(frames)))
+				clip(block)
+			}
+		},
+		Stop: func() {
+			if !d.closed.Load() && !d.gone.Swap(true) {
+				log.Warn("the sound device stopped; pictures continue", "device", d.Name)
+			}
+		},
+	})
+	if err == nil {
+		d.device = device
+		err = device.Start()
+	}
+	if err != nil {
+		return fmt.Errorf("--audio %s: could not play: %w", d.Name, err)
+	}
+	return nil
+}
+
+// find returns the first device whose name contains d.Name, and completes d.Name.
+func (d *Device) find() (malgo.DeviceID, error) {
+	list, err := d.ctx.Devices(malgo.Playback)
+	if err != nil {
+		return malgo.DeviceID{}, fmt.Errorf("--audio: could not list the devices: %w", err)
+	}
+	var names []string
+	for i := range list {
+		if strings.Contains(strings.ToLower(list[i].Name()), strings.ToLower(d.Name)) {
+			d.Name = list[i].Name()
+			return list[i].ID, nil
+		}
+		names = append(names, list[i].Name())
+	}
+	return malgo.DeviceID{}, fmt.Errorf("--audio %s: no such device, only %q", d.Name, names)
+}
+
+// Close stops the sound.
+func (d *Device) Close() {
+	d.closed.Store(true)
+	if d.device != nil {
+		d.device.Uninit()
+	}
+	_ = d.ctx.Uninit() // nothing to do about it
+	d.ctx.Free()
+}
+
+func clip(block []float32) {
+	for i, v := range block {
+		block[i] = min(max(v, -1), 1)
+	}
+}
+
+// pacer smooths the times at which a device asks for samples, and so follows the device's clock.
+type pacer struct{ at time.Time }
+
+const (
+	paceJump   = 100 * time.Millisecond // error from which the time is set
+	paceWeight = 32
+)
+
+// next returns the time at which the next samples sound; measured is the same time with jitter.
+func (p *pacer) next(measured time.Time, samples int) time.Time {
+	off := measured.Sub(p.at)
+	if p.at.IsZero() || math.Abs(float64(off)) > float64(paceJump) {
+		p.at, off = measured, 0
+	}
+	at := p.at.Add(off / paceWeight)
+	p.at = at.Add(time.Duration(samples) * time.Second / sound.SampleRate)
+	return at
+}
