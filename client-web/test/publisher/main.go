@@ -59,7 +59,7 @@ type options struct {
 	hold          bool
 	pause         bool
 	timeout       time.Duration
-	datagrams     int // period of dropped datagrams; 0 = use streams
+	datagrams     int    // period of dropped datagrams; 0 = use streams
 	sound         string // delivery of sound; "" = none
 	flood         int    // bad packets of sound per good one
 	document      string
