@@ -99,9 +99,8 @@ func (f *framer) resync(late time.Duration) bool {
 	f.resynced = true
 	switch {
 	case late < 0: // samples are missing
-		missing := (-late + packetTime - 1) / packetTime
-		f.next += int64(missing)
-		late += missing * packetTime
+		f.next += int64((-late + packetTime - 1) / packetTime)
+		late = f.due().Sub(f.position())
 	case late > maxSkip:
 		f.origin = f.origin.Add(-late)
 		late = 0

@@ -60,7 +60,7 @@ func (e *Encoder) Encode(dst []byte, samples []float32) ([]byte, error) {
 	}
 	n := C.opus_encode_float(e.e, (*C.float)(&samples[0]), PacketSamples, (*C.uchar)(&e.out[0]), MaxPacket)
 	if n < 0 {
-		return dst, failure("encode", C.int(n))
+		return dst, failure("encode", n)
 	}
 	return append(dst, e.out[:n]...), nil
 }

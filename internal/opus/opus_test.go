@@ -137,10 +137,10 @@ func TestUseAfterClose(t *testing.T) {
 	d.Close()
 	e.Reset()
 	d.Reset()
-	if _, err := e.Encode(nil, make([]float32, PacketSamples)); err != errClosed { //nolint:errorlint // exact
+	if _, err := e.Encode(nil, make([]float32, PacketSamples)); err != errClosed {
 		t.Errorf("Encode: %v", err)
 	}
-	if err := d.Conceal(make([]float32, PacketSamples)); err != errClosed { //nolint:errorlint // exact
+	if err := d.Conceal(make([]float32, PacketSamples)); err != errClosed {
 		t.Errorf("Conceal: %v", err)
 	}
 }
