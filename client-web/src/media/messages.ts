@@ -1,6 +1,7 @@
 /** All messages between the page and the network worker. */
 import type { FromPoints, ToPoints } from "./points/messages.ts";
 import type { FromSession, ToSession, WatchOptions } from "./session/messages.ts";
+import type { FromSounds, ToSounds } from "./sound/messages.ts";
 import type { FromTiles, ToTiles } from "./tiles/messages.ts";
 
 export interface Start extends WatchOptions {
@@ -15,5 +16,5 @@ export interface OpenVideo {
   readonly port: MessagePort;
 }
 
-export type ToNetwork = Start | ToSession | ToPoints | ToTiles;
-export type FromNetwork = FromSession | FromPoints | FromTiles | OpenVideo;
+export type ToNetwork = Start | ToSession | ToPoints | ToTiles | ToSounds;
+export type FromNetwork = FromSession | FromPoints | FromTiles | FromSounds | OpenVideo;

@@ -385,6 +385,21 @@ export class Studio {
       .toArray();
   }
 
+  /** Place, view direction and upward direction of the viewer, and places in studio space (mm), all in metres. */
+  get hearing(): {
+    readonly eye: number[];
+    readonly forward: number[];
+    readonly up: number[];
+    place(position: readonly [number, number, number]): number[];
+  } {
+    const { xr } = this.renderer;
+    const e = (xr.isPresenting ? xr.getCamera() : this.camera).matrixWorld.elements;
+    return {
+      eye: e.slice(12, 15), up: e.slice(4, 7), forward: e.slice(8, 11).map((v) => -v),
+      place: (p) => this.#studio.localToWorld(this.#place.set(...p)).toArray(),
+    };
+  }
+
   /** Eye position and orbit target, metres. */
   get view(): { eye: number[]; target: number[] } {
     return { eye: this.camera.position.toArray(), target: this.controls.target.toArray() };

@@ -7,6 +7,9 @@ import type { Phase } from "../media/session/messages.ts";
  */
 export const name = (text: string): string => `\u2068${text}\u2069`;
 
+/** Notice when sound appears. Browsers play none before a click. */
+export const MUTED = "This session has sound. Select Sound or press M to hear it.";
+
 /** The message for a phase; undefined while there is a picture. */
 export function messageFor(
   phase: Phase,

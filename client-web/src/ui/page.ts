@@ -2,15 +2,17 @@
 import type { FromNetwork } from "../media/messages.ts";
 import { localTime } from "../media/session/clock.ts";
 import type { ClockState, Phase, PlaybackState, Traffic } from "../media/session/messages.ts";
+import type { Target } from "../media/sound/messages.ts";
 import type { Workers } from "../media/workers.ts";
 import { Studio } from "../scene/studio.ts";
 import { Meter, round } from "./hud/meter.ts";
 import { Panel } from "./hud/panel.ts";
 import type { Link } from "./link.ts";
-import { messageFor } from "./messages.ts";
+import { messageFor, MUTED } from "./messages.ts";
 import { hideWhenIdle } from "./idle.ts";
 import { PlayBar } from "./playbar.ts";
 import { PointsView } from "./points.ts";
+import { Sound } from "./sound.ts";
 import type { Stats } from "./stats.ts";
 import { bindToolbar, fitToolbar, QualityMenu, revealDetails } from "./toolbar.ts";
 import { VideoView } from "./video.ts";
@@ -26,6 +28,7 @@ export class Page {
   readonly #meter = new Meter();
   readonly #points: PointsView;
   readonly #video: VideoView;
+  readonly #sound: Sound;
   readonly #panel = new Panel(document.querySelector<HTMLElement>("#stats")!);
   readonly #message = document.querySelector<HTMLElement>("#message")!;
   readonly #sessions = document.querySelector<HTMLElement>("#sessions")!;
@@ -54,6 +57,12 @@ export class Page {
     if (!workers) this.#phase = "no-webtransport";
     this.#points = new PointsView(this.#studio, this.#meter, (m, transfer) => workers?.send(m, transfer));
     this.#video = new VideoView(this.#studio, (m) => workers?.send(m));
+    this.#sound = new Sound(
+      (m, transfer) => workers?.send(m, transfer),
+      () => this.#soundDue(),
+      () => this.#studio.hearing,
+      (e) => this.#notify(`This browser plays no sound: ${e instanceof Error ? e.message : String(e)}`),
+    );
     const fit = () => this.#studio.resize(innerWidth, innerHeight, Math.min(devicePixelRatio, 2));
     addEventListener("resize", fit);
     fit();
@@ -77,7 +86,7 @@ export class Page {
       this.#panel.root,
       () => JSON.stringify(this.stats(), undefined, 2),
       this.#playBar,
-      this.#video,
+      this.#sound,
     );
     this.#notify = notify;
     this.#showControls = hideWhenIdle(document.querySelector<HTMLElement>("#bottom")!, () =>
@@ -96,6 +105,7 @@ export class Page {
     const due = performance.now() + wait;
     setTimeout(() => {
       const busy = performance.now() - due > LATE;
+      this.#holdPoints();
       this.#panel.show(this.stats());
       this.#refresh(busy ? REFRESH_BUSY : REFRESH);
     }, wait);
@@ -111,6 +121,37 @@ export class Page {
     this.#video.drop();
   }
 
+  get #stands(): boolean {
+    const p = this.#playback;
+    return p !== undefined && !p.live && (!p.playing || p.waiting);
+  }
+
+  /** True for a live session or a shared replay, false for a recording at the viewer's own pace. */
+  get #shared(): boolean {
+    return this.#playback?.live ?? true;
+  }
+
+  /** The session's clock minus the local one, ms; undefined in a replay, which has no such clock. */
+  get #offset(): number | undefined {
+    return this.#replayed ? undefined : this.#clock?.offset;
+  }
+
+  /** The time at which sound is due: in step with pictures, or else points. */
+  #soundDue(): Target {
+    const { due, sphere } = this.#video;
+    const offset = this.#offset;
+    if (sphere && due) return { offset, shift: due.shift, patient: false, still: due.still !== undefined };
+    return { offset, shift: this.#points.lips.shift(localTime()), patient: this.#shared, still: this.#stands };
+  }
+
+  /** Holds points back for sound that arrives later. */
+  #holdPoints(): void {
+    const { lips } = this.#points;
+    const before = lips.held;
+    const by = lips.hold(this.#shared ? this.#sound.needed : undefined, localTime());
+    if (by !== before) this.workers?.send({ type: "postpone", by });
+  }
+
   #fromNetwork(m: FromNetwork): void {
     switch (m.type) {
       case "phase":
@@ -124,6 +165,7 @@ export class Page {
       case "playback":
         this.#playback = m;
         this.#playBar.show(m);
+        this.#sound.follow();
         break;
       case "sessions":
         this.#list(m.sessions);
@@ -144,7 +186,19 @@ export class Page {
       case "tiles":
         if (this.#lost) break;
         this.#video.fromNetwork(m);
+        if (m.type === "due") this.#sound.follow();
         this.#fit();
+        break;
+      case "sounds": {
+        const silent = this.#sound.tracks.length === 0;
+        this.#sound.fromNetwork(m);
+        this.#fit();
+        this.#tell();
+        if (silent && m.tracks.length > 0 && !this.#sound.on) this.#notify(MUTED);
+        break;
+      }
+      case "soundCounts":
+        this.#sound.fromNetwork(m);
         break;
       case "openVideo":
         break; // only for the workers
@@ -158,7 +212,7 @@ export class Page {
 
   /** Fits the controls to the media of the session. */
   #fit(): void {
-    fitToolbar(this.#studio, this.#video.sphere?.sound !== undefined);
+    fitToolbar(this.#studio, this.#sound);
     if (this.#points.cameras.length > 0 || this.#video.sphere)
       revealDetails(this.#panel.root, this.#points.cameras.length === 0);
   }
@@ -186,7 +240,8 @@ export class Page {
   #tell(): void {
     const phase = this.#lost ? "graphics" : this.#phase;
     if (phase === "live" && this.#detail !== "") this.#notify(this.#detail);
-    const text = messageFor(phase, this.#detail, this.link, this.#firstFrame !== undefined);
+    const onlySound = this.#sound.tracks.length > 0 && this.#points.cameras.length === 0 && !this.#video.sphere;
+    const text = messageFor(phase, this.#detail, this.link, this.#firstFrame !== undefined || onlySound);
     this.#message.hidden = text === undefined;
     if (text) {
       this.#message.querySelector("h1")!.textContent = text.title;
@@ -246,6 +301,11 @@ export class Page {
         error_ms: this.#clock ? round(this.#clock.error, 3) : null,
       },
       video: this.#video.stats(),
+      sound: this.#sound.stats(
+        this.#video.sphere ? this.#video.due?.shift : this.#points.lips.shift(localTime()),
+        this.#offset,
+        this.#points.lips.held,
+      ),
       draw_ms: round(this.#studio.drawing.took, 1), drawn_share: this.#studio.drawing.share,
       first_frame_ms: this.#firstFrame === undefined ? null : round(this.#firstFrame, 1),
     };

@@ -13,6 +13,7 @@ import type { CameraTrack } from "../media/points/track.ts";
 import { ahead, worth, type View } from "../media/points/viewselect.ts";
 import type { Studio } from "../scene/studio.ts";
 import type { Meter } from "./hud/meter.ts";
+import { LipSync } from "./lipsync.ts";
 
 /** Frames are requested this many ms, plus twice the decoding time, before the next repaint. */
 const AHEAD = 40;
@@ -25,6 +26,7 @@ export class PointsView {
   cameras: readonly CameraTrack[] = [];
   counts: FrameCounts | undefined;
   qualities: Qualities | undefined;
+  readonly lips = new LipSync();
   /** The newest undrawn frame of each camera. */
   readonly #pending = new Map<number, DecodedFrame>();
   readonly #onScreen: DecodedFrame[] = [];
@@ -174,6 +176,7 @@ export class PointsView {
     const shown = localTime();
     for (const f of this.#onScreen) {
       const d = delay(f, shown);
+      this.lips.shown(f.captured, shown);
       this.meter.shown(f.camera, f.sequence, f.points, d, shown);
       // With a renderer slower than the frame rate, request the frame that is newest just before
       // the next repaint.

@@ -1,6 +1,7 @@
 import type { MeterSnapshot } from "./hud/meter.ts";
 import type { PartsCounts } from "../media/points/parts.ts";
 import type { Phase } from "../media/session/messages.ts";
+import type { SoundStats } from "./sound.ts";
 import type { VideoStats } from "./video.ts";
 
 /** The session's statistics, which are displayed, copied as JSON and read by tests. */
@@ -46,6 +47,8 @@ export interface Stats extends MeterSnapshot {
   readonly clock: { readonly offset_ms: number | null; readonly error_ms: number | null };
   /** 360° video; null without any. */
   readonly video: VideoStats | null;
+  /** null without a sound track. */
+  readonly sound: SoundStats | null;
   /** Duration of the GPU's last picture, ms. */
   readonly draw_ms: number;
   /** Share of points drawn; below 1 on a GPU too slow for all. */

@@ -9,6 +9,15 @@ const LETTERS = "holocast.letters";
 /** Session storage key for the user's choice for the details, "on" or "off". */
 const DETAILS = "holocast.details";
 
+/** The session's sound. */
+interface Sounding {
+  readonly on: boolean;
+  readonly tracks: readonly object[];
+  /** 0 to 1. */
+  volume: number;
+  turn(on: boolean): void;
+}
+
 function toggle(id: string, get: () => boolean, set: (on: boolean) => void): () => void {
   const b = document.querySelector<HTMLButtonElement>(`button#${id}`)!;
   const show = () => b.setAttribute("aria-pressed", String(get()));
@@ -27,7 +36,7 @@ export function bindToolbar(
   stats: HTMLElement,
   json: () => string,
   playback: { toggle(): void },
-  video: { readonly sound: { readonly on: boolean }; turnSound(on: boolean): void },
+  sound: Sounding,
 ): (text: string) => void {
   const notice = document.querySelector<HTMLElement>("#notice")!;
   let clearing: ReturnType<typeof setTimeout> | undefined;
@@ -56,7 +65,10 @@ export function bindToolbar(
       stats.classList.remove("early");
       remember(DETAILS, on ? "on" : "off", () => sessionStorage);
     }),
-    KeyM: toggle("sound", () => video.sound.on, (on) => video.turnSound(on)),
+    KeyM: toggle("sound", () => sound.on, (on) => {
+      sound.turn(on);
+      fitVolume(sound);
+    }),
     KeyL: toggle("light", () => studio.theme === "light", (on) => {
       studio.setTheme(on ? "light" : "dark");
       applyTheme(studio);
@@ -91,6 +103,8 @@ export function bindToolbar(
     );
   }
   actions["KeyK"] = () => playback.toggle();
+  const volume = document.querySelector<HTMLInputElement>("input#volume")!;
+  volume.addEventListener("input", () => (sound.volume = Number(volume.value) / 100));
   function report(e: unknown): void {
     notify(e instanceof Error ? e.message : String(e));
   }
@@ -121,13 +135,18 @@ export function revealDetails(stats: HTMLElement, sphere: boolean): void {
   document.querySelector("button#figures")!.setAttribute("aria-pressed", String(!stats.hidden));
 }
 
+function fitVolume(sound: Sounding): void {
+  document.querySelector<HTMLElement>("input#volume")!.hidden = !sound.on || sound.tracks.length === 0;
+}
+
 /** Hides buttons that have no effect in this session, as there is nowhere to walk inside 360° video. */
-export function fitToolbar(studio: Studio, audible: boolean): void {
+export function fitToolbar(studio: Studio, sound: Sounding): void {
   const { inside } = studio.controls;
   applyTheme(studio);
   for (const id of ["home", "follow", "walk", "grid", "light"])
     document.querySelector<HTMLElement>(`button#${id}`)!.hidden = inside;
-  document.querySelector<HTMLElement>("button#sound")!.hidden = !audible;
+  document.querySelector<HTMLElement>("button#sound")!.hidden = sound.tracks.length === 0;
+  fitVolume(sound);
   document.querySelector<HTMLElement>("button#motion")!.hidden = !inside || !Gyroscope.likely;
 }
 

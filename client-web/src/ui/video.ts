@@ -12,7 +12,6 @@ import {
 import { Grid, View, type Vec } from "../media/tiles/sphere.ts";
 import type { Sphere } from "../media/tiles/track.ts";
 import type { Studio } from "../scene/studio.ts";
-import { Sound, type SoundStats } from "./sound.ts";
 
 /** Interval between gaze reports to the network worker, ms. */
 const SEND = 50;
@@ -67,15 +66,12 @@ export interface VideoStats {
   readonly shown_ms: number;
   /** Timestamp currently due. */
   readonly due_ms: number;
-  /** null without a sound track. */
-  readonly sound: SoundStats | null;
 }
 
 export class VideoView {
   sphere: Sphere | undefined;
   state: TileState | undefined;
   readonly #waiting = new Map<number, Waiting>();
-  readonly sound = new Sound();
   #due: Due | undefined;
   /** Counts seeks; pictures of earlier runs are dropped. */
   #run = 0;
@@ -115,7 +111,7 @@ export class VideoView {
         if (this.studio.sphere) this.send({ type: "fit", tiles: this.studio.sphere.tiles });
         break;
       case "due":
-        this.#due = this.sound.due = m;
+        this.#due = m;
         break;
       case "drop":
         this.#seek(m.run);
@@ -132,10 +128,6 @@ export class VideoView {
       return;
     }
     if (m.run > this.#run) this.#seek(m.run); // the worker learned of the seek before the page
-    if (m.type === "samples") {
-      if (m.run === this.#run) this.sound.add(m);
-      return;
-    }
     if (!this.sphere || m.run < this.#run) return m.frame.close();
     let w = this.#waiting.get(m.tile);
     if (!w)
@@ -150,15 +142,13 @@ export class VideoView {
     this.drop();
   }
 
-  /** Turns sound on or off; turning it on must follow a click. */
-  turnSound(on: boolean): void {
-    this.sound.turn(on);
-    this.send({ type: "sound", on });
+  /** The playout clock; undefined without pictures. */
+  get due(): Due | undefined {
+    return this.#due;
   }
 
-  /** Drops all waiting pictures and sound. */
+  /** Drops all waiting pictures. */
   drop(): void {
-    this.sound.drop();
     for (const w of this.#waiting.values()) {
       for (const { frame } of w.frames) frame.close();
       w.aside?.close();
@@ -285,7 +275,7 @@ export class VideoView {
       bad: this.#bad,
       delay_ms: Math.round(this.#delay),
       shown_ms: Math.round((this.#waiting.get(BASE)?.shown ?? 0) / 1000),
-      due_ms: this.#due ? Math.round(mediaTime(this.#due, localTime())) : 0, sound: s.sound ? this.sound.stats() : null,
+      due_ms: this.#due ? Math.round(mediaTime(this.#due, localTime())) : 0,
     };
   }
 }

@@ -59,7 +59,9 @@ type options struct {
 	hold          bool
 	pause         bool
 	timeout       time.Duration
-	datagrams     int // period of dropped datagrams; 0 = use streams
+	datagrams     int    // period of dropped datagrams; 0 = use streams
+	sound         string // delivery of sound; "" = none
+	flood         int    // bad packets of sound per good one
 	document      string
 	catalogTrack  string
 }
@@ -85,6 +87,8 @@ func main() {
 	flag.BoolVar(&o.pause, "pause", false, "fall silent on SIGUSR1")
 	flag.DurationVar(&o.timeout, "timeout", 500*time.Millisecond, "delivery timeout of the frames")
 	flag.IntVar(&o.datagrams, "datagrams", 0, "send frames in datagrams and drop every Nth; 0 = use streams")
+	flag.StringVar(&o.sound, "sound", "", "publish beeps, too, by stream or datagram")
+	flag.IntVar(&o.flood, "flood", 0, "with --sound: bad packets per good one")
 	flag.StringVar(&o.document, "catalog", "", "publish only this file, as the catalog")
 	flag.StringVar(&o.catalogTrack, "catalog-track", catalog.TrackName, "name of the catalog's track")
 	file := flag.String("record", "", "write a recording of --frames frames to this file")
@@ -156,6 +160,7 @@ type publisher struct {
 	set     origin.Set
 	catalog *origin.Track
 	points  *origin.Track
+	audio   *origin.Track  // nil without --sound
 	poses   *origin.Track  // nil without --correct
 	signals chan os.Signal // SIGUSR1 for --correct, --hold and --pause
 	clock   clock.Estimator
@@ -176,6 +181,9 @@ func publish(ctx context.Context, o options, url string) error {
 		return p.publishDocument(ctx, target)
 	}
 	p.points = p.newTrack(catalog.PointsTrack(0, "full"))
+	if o.sound != "" {
+		p.audio = p.newTrack(catalog.SoundTrack(0))
+	}
 	if o.correct || o.hold || o.pause {
 		p.signals = make(chan os.Signal, 1)
 		signal.Notify(p.signals, syscall.SIGUSR1)
@@ -193,6 +201,14 @@ func publish(ctx context.Context, o options, url string) error {
 			os.Exit(1)
 		}
 	}()
+	if p.audio != nil {
+		go func() {
+			if err := p.produceSound(ctx); err != nil {
+				slog.Error("cannot publish sound", "err", err)
+				os.Exit(1)
+			}
+		}()
+	}
 	err = target.Keep(ctx, p.set.Handler(), moqt.Config{}, p.serve)
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // stopped by a signal
@@ -277,6 +293,9 @@ func (p *publisher) newCatalog(at camera.Transform) (catalog.Catalog, error) {
 	}
 	if !p.noCameras {
 		c.Tracks = append(c.Tracks, t)
+	}
+	if p.sound != "" {
+		c.Tracks = append(c.Tracks, p.soundTrack())
 	}
 	if p.poses != nil {
 		c.Tracks = append(c.Tracks, catalog.NewPoseTrack(t.Name))

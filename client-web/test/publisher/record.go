@@ -32,7 +32,7 @@ func writeRecording(path string, o options) error {
 	if err != nil {
 		return err
 	}
-	start := time.Now().Add(-time.Duration(o.frames) * o.interval())
+	start := time.Now().Add(-time.Duration(o.frames) * o.interval()).Truncate(time.Second)
 	write := func(track string, at time.Time, object recording.Object) {
 		if err == nil {
 			object.Track, object.Arrival, object.Priority = moqt.TrackName{Namespace: p.ns, Name: track}, at, 128
@@ -40,8 +40,18 @@ func writeRecording(path string, o options) error {
 		}
 	}
 	write(catalog.TrackName, start, recording.Object{Group: 1, FirstObject: true, End: recording.EndFIN, Payload: doc})
+	sound := &soundRecorder{at: start, group: 1, track: moqt.TrackName{Namespace: p.ns, Name: catalog.SoundTrack(0)}}
+	if o.sound != "" {
+		if sound.beeper, err = newBeeper(); err != nil {
+			return err
+		}
+		defer sound.encoder.Close()
+	}
 	for i, objects := range frames {
 		at := start.Add(time.Duration(i) * o.interval())
+		if err := sound.write(w, at); err != nil {
+			return err
+		}
 		for _, object := range objects {
 			object.Payload = stamp(object.Payload, uint32(i), at)
 			write(p.points.Name().Name, at, object)
@@ -95,4 +105,33 @@ func (o *options) recordedVideo() ([][]recording.Object, error) {
 		frames[i] = append(frames[i], object)
 	}
 	return frames, nil
+}
+
+// soundRecorder writes a recording's sound.
+type soundRecorder struct {
+	*beeper // nil without sound
+	track   moqt.TrackName
+	at      time.Time // capture time of the next packet
+	group   uint64
+}
+
+// write writes the packets that arrive by a time.
+func (r *soundRecorder) write(w *recording.Writer, by time.Time) error {
+	if r.beeper == nil {
+		return nil
+	}
+	for ; !r.at.Add(packetTime).After(by); r.at = r.at.Add(packetTime) {
+		payload, props, err := r.packet(r.at)
+		if err != nil {
+			return err
+		}
+		r.group++
+		if err := w.Write(recording.Object{
+			Track: r.track, Group: r.group, Priority: soundPriority, Properties: props.Append(nil), Payload: payload,
+			FirstObject: true, EndOfGroup: true, End: recording.EndFIN, Arrival: r.at.Add(packetTime),
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }

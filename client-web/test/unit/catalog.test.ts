@@ -2,6 +2,7 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { parsePoses, readCameras } from "../../src/media/points/track.ts";
+import { readSounds } from "../../src/media/sound/track.ts";
 import { readSphere } from "../../src/media/tiles/track.ts";
 import {
   CatalogError,
@@ -45,6 +46,7 @@ async function read(objects: readonly Payload[]): Promise<Catalog> {
     catalog = reader.add(group, id++, plain)!;
     readCameras(catalog);
     readSphere(catalog);
+    readSounds(catalog);
   }
   return catalog!;
 }

@@ -10,7 +10,7 @@ const root = fileURLToPath(new URL("../../src/", import.meta.url));
 const layers: readonly (readonly string[])[] = [
   ["moqt"],
   ["media/session"],
-  ["media/points", "media/tiles"],
+  ["media/points", "media/sound", "media/tiles"],
   ["media"],
   ["scene"],
   ["ui"],

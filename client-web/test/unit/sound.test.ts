@@ -1,7 +1,11 @@
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
-import { packetDuration, Sound } from "../../src/media/tiles/sound.ts";
+import type { SoundTrack } from "../../src/media/sound/track.ts";
+import { packetDuration, SoundDecoder } from "../../src/media/sound/decoder.ts";
 
-const track = (codec: string) => ({ track: "audio", codec, config: undefined, sampleRate: 48_000, channels: 2 });
+const track = (codec: string): SoundTrack => ({
+  track: "audio", codec, config: undefined, sampleRate: 48_000, channels: 2, microphone: undefined, timeout: 1000,
+  group: 1000, timeline: undefined,
+});
 
 it.each([
   ["CELT, 20 ms", "opus", [0xfc], 20_000],
@@ -15,16 +19,17 @@ it.each([
 });
 
 const PACKET = 20_000; // µs
+const SAMPLES = 960;
 const packet = Uint8Array.of(0xfc);
 
-/** A decoder that counts samples from its first packet on, as browsers' decoders do. */
+/** A decoder that returns the packets' first bytes as samples, in pieces of a given size. */
 class FakeDecoder {
   static all: FakeDecoder[] = [];
+  static piece = SAMPLES;
   state = "unconfigured";
-  #next: number | undefined;
-  readonly #queued: number[] = [];
+  #samples: number[] = [];
 
-  constructor(private readonly init: { output(data: object): void }) {
+  constructor(private readonly init: { output(data: object): void; error(e: Error): void }) {
     FakeDecoder.all.push(this);
   }
 
@@ -32,17 +37,20 @@ class FakeDecoder {
     this.state = "configured";
   }
 
-  decode({ timestamp }: { timestamp: number }): void {
-    this.#next ??= timestamp;
-    this.#queued.push(this.#next);
-    this.#next += PACKET;
+  decode({ data }: { data: Uint8Array }): void {
+    if (data[1] === 0xff) throw new Error("damaged");
+    this.#samples.push(...Array.from({ length: SAMPLES }, () => data[1] ?? 0));
   }
 
-  async flush(): Promise<void> {
-    await Promise.resolve();
-    if (this.state === "closed") throw new Error("closed");
-    for (const timestamp of this.#queued.splice(0))
-      this.init.output({ timestamp, sampleRate: 48_000, numberOfChannels: 0, close() {} });
+  /** Returns everything decoded. */
+  drain(): void {
+    while (this.#samples.length > 0) {
+      const samples = this.#samples.splice(0, FakeDecoder.piece);
+      this.init.output({
+        sampleRate: 48_000, numberOfFrames: samples.length, numberOfChannels: 2,
+        copyTo: (to: Float32Array) => to.set(samples), close() {},
+      });
+    }
   }
 
   close(): void {
@@ -52,44 +60,54 @@ class FakeDecoder {
 
 beforeEach(() => {
   FakeDecoder.all = [];
+  FakeDecoder.piece = SAMPLES;
   vi.stubGlobal("AudioDecoder", FakeDecoder);
   vi.stubGlobal("EncodedAudioChunk", class { constructor(init: object) { Object.assign(this, init); } });
 });
 afterEach(() => void vi.unstubAllGlobals());
 
-/** Decodes packets at times given in packet durations. Returns the times of the samples, and the sound. */
-function decode(...times: number[]) {
-  const got: number[] = [];
-  const sound = new Sound(track("opus"), {
-    samples: ({ timestamp }) => void got.push(timestamp / PACKET),
-    bad: (message) => expect.unreachable(message),
+function decoder() {
+  const got: { at: number; samples: number[] }[] = [];
+  const bad: string[] = [];
+  const decoder = new SoundDecoder(track("opus"), {
+    block: ({ timestamp, channels }) => {
+      expect(channels.map((c) => c.length)).toEqual([SAMPLES, SAMPLES]);
+      got.push({ at: (1000 * timestamp) / PACKET, samples: [...new Set(channels[0])] });
+    },
+    bad: (message) => void bad.push(message),
   });
-  for (const t of times) sound.decode(t * PACKET, packet);
-  return { got, sound };
+  return { got, bad, decoder };
 }
 
 it.each([
-  ["without gaps", [0, 1, 2]],
-  ["after lost packets", [0, 1, 5, 6, 9]],
-  ["after an overlap", [0, 1, 1.5, 2.5]],
-  ["after a loop", [7, 8, 0, 1]],
-])("keeps the time of samples: %s", async (_, times) => {
-  const { got } = decode(...times);
-  await FakeDecoder.all.at(-1)!.flush();
-  expect(got).toEqual(times);
+  ["without gaps", [0, 1, 2], SAMPLES],
+  ["after lost packets", [0, 1, 5, 6, 9], SAMPLES],
+  ["in small pieces", [0, 1, 2], 100],
+  ["in large pieces", [0, 1, 2], 2000],
+])("keeps the time of samples: %s", (_, times, piece) => {
+  const { got, decoder: d } = decoder();
+  FakeDecoder.piece = piece;
+  for (const t of times) d.decode(t * PACKET, Uint8Array.of(0xfc, t));
+  FakeDecoder.all[0]!.drain();
+  expect(got).toEqual(times.map((t) => ({ at: t, samples: [t] })));
 });
 
-it("returns nothing after it is closed, and releases its decoders", async () => {
-  const { got, sound } = decode(0, 1, 5);
-  sound.close();
-  await Promise.allSettled(FakeDecoder.all.map((d) => d.flush()));
+it("continues with another decoder after a damaged packet", () => {
+  const { got, bad, decoder: d } = decoder();
+  d.decode(0, packet);
+  d.decode(PACKET, Uint8Array.of(0xfc, 0xff));
+  d.decode(2 * PACKET, packet);
+  for (const f of FakeDecoder.all) f.drain();
+  expect(bad).toEqual(["damaged"]);
+  expect(got.map((g) => g.at)).toEqual([2]);
+  expect(FakeDecoder.all.map((f) => f.state)).toEqual(["closed", "configured"]);
+});
+
+it("returns nothing after it is closed", () => {
+  const { got, decoder: d } = decoder();
+  d.decode(0, packet);
+  d.close();
+  FakeDecoder.all[0]!.drain();
   expect(got).toEqual([]);
-  expect(FakeDecoder.all.map((d) => d.state)).toEqual(["closed", "closed"]);
-});
-
-it("releases a decoder before a gap once it has returned its samples", async () => {
-  const { got } = decode(0, 5);
-  await new Promise((resolve) => setTimeout(resolve));
-  expect(got).toEqual([0]);
-  expect(FakeDecoder.all.map((d) => d.state)).toEqual(["closed", "configured"]);
+  expect(FakeDecoder.all[0]!.state).toBe("closed");
 });

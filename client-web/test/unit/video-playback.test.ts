@@ -33,7 +33,6 @@ const sphere: Sphere = {
   latency: 1000,
   rates: undefined,
   tiles: [tile(0), tile(1)],
-  sound: { track: "audio", codec: "opus", config: undefined, sampleRate: 48000, channels: 2 },
 };
 
 const settle = () => new Promise((resolve) => setTimeout(resolve));
@@ -51,7 +50,6 @@ const object = (group: number): ReceivedObject =>
 class Lab {
   now = 5000;
   drops = 0;
-  heard = false;
   choice: readonly Choice[] = [{ tile: 1, quality: 1 }, { tile: 0, quality: 0 }];
   readonly taken: string[] = [];
   readonly asked: {
@@ -76,7 +74,6 @@ class Lab {
       due: () => {},
       carried: () => {},
       received: () => {},
-      audible: () => this.heard,
       now: () => this.now,
     };
     this.film = new VideoPlayback(sphere, line, {
@@ -201,14 +198,12 @@ describe("a recorded sphere", () => {
     expect(lab.open).toEqual(["video 1501-2500"]);
   });
 
-  it("stops at the end of the recording, and fetches sound on demand", async () => {
+  it("stops at the end of the recording", async () => {
     const lab = new Lab();
-    lab.heard = true;
     lab.film.seek(3400);
     lab.film.refill(3400);
     await settle();
-    expect(lab.open).toEqual(["audio 2401-3400", "video 2401-3400"]);
-    await lab.answer("audio", 3000);
+    expect(lab.open).toEqual(["video 2401-3400"]);
     lab.choice = [];
     await lab.answer("video", 3000);
     lab.film.refill(3400);
@@ -217,6 +212,6 @@ describe("a recorded sphere", () => {
     end.fail(Object.assign(new Error("beyond"), { invalidRange: true }));
     await settle();
     expect(lab.film.ended).toBe(true);
-    expect(lab.taken).toEqual(["-2/0@3000", "-1/0@3000"]);
+    expect(lab.taken).toEqual(["-1/0@3000"]);
   });
 });

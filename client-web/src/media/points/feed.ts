@@ -6,6 +6,7 @@ import { Chain, GroupAssembler } from "./chain.ts";
 import { captureTime, DESCRIPTION, HEADER_LENGTH } from "./header.ts";
 import { isChained } from "./layout.ts";
 import type { ToDecoder } from "./messages.ts";
+import { Hold } from "./hold.ts";
 import { Pace } from "./pace.ts";
 import { addParts, noParts, PartsReceiver, type PartsCounts, type PartsRequest } from "./parts.ts";
 import { Sequence } from "./sequence.ts";
@@ -83,6 +84,7 @@ export class Feed {
   /** Local time at which the last frame was passed to the decoder. */
   #given = 0;
   readonly #free: ArrayBuffer[] = [];
+  readonly #held = new Hold();
 
   constructor(
     readonly camera: CameraTrack,
@@ -97,10 +99,14 @@ export class Feed {
   /** Discards all state of received frames. */
   restart(): void {
     const ready = (f: Assembled) => {
-      if (assembler === this.assembler) this.show(f.objects, f.group); // ignore assemblers of earlier subscriptions
+      this.#held.add(() => {
+        if (assembler === this.assembler) this.show(f.objects, f.group); // ignore assemblers of earlier subscriptions
+      });
     };
     const broken = () => {
-      if (assembler === this.assembler) this.resync();
+      this.#held.add(() => {
+        if (assembler === this.assembler) this.resync();
+      });
     };
     const assembler = this.#chain
       ? new GroupAssembler(ready, broken)
@@ -112,6 +118,11 @@ export class Feed {
     this.skipped += this.#chain?.break() ?? Number(this.#next !== undefined);
     this.#next = undefined;
     this.arrived = localTime();
+  }
+
+  /** Holds later frames back by `ms`. */
+  postpone(ms: number): void {
+    this.#held.by = ms;
   }
 
   /** Switches to a new subscription. */

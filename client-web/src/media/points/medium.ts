@@ -50,6 +50,8 @@ export class Points implements Medium {
   #selected: readonly number[] | undefined;
   /** Poses from the pose track, by camera; they override the catalog's. */
   readonly #moved = new Map<number, Transform>();
+  /** Time by which frames are held back, ms. */
+  #postponed = 0;
   readonly #countedParts: PartsCounts = noParts(); // for removed feeds
   readonly #counted = { received: 0, lost: 0, late: 0, declined: 0, skipped: 0 }; // for removed feeds
 
@@ -97,6 +99,10 @@ export class Points implements Medium {
         this.#chooser.restart();
         this.#choose();
         this.follow();
+        break;
+      case "postpone":
+        this.#postponed = m.by;
+        for (const feed of this.#feeds.values()) feed.postpone(m.by);
     }
   }
 
@@ -203,8 +209,10 @@ export class Points implements Medium {
       received: cameras.map((c) => c.quality),
     });
     for (const [i, c] of cameras.entries()) {
-      if (!this.#feeds.has(c.camera))
-        this.#feeds.set(c.camera, new Feed(c, this.decoders[i % this.decoders.length]!, this.host));
+      if (this.#feeds.has(c.camera)) continue;
+      const feed = new Feed(c, this.decoders[i % this.decoders.length]!, this.host);
+      feed.postpone(this.#postponed);
+      this.#feeds.set(c.camera, feed);
     }
     this.host.changed();
   }

@@ -22,7 +22,9 @@ export type ToPoints =
   /** A quality name, or "auto". */
   | { readonly type: "quality"; readonly quality: string }
   /** Each camera's share of the picture (viewselect.ts). */
-  | { readonly type: "worths"; readonly worths: readonly (readonly [camera: number, worth: number])[] };
+  | { readonly type: "worths"; readonly worths: readonly (readonly [camera: number, worth: number])[] }
+  /** Holds live frames back for sound that arrives later, by this many ms. */
+  | { readonly type: "postpone"; readonly by: number };
 
 export interface Qualities {
   readonly type: "qualities";

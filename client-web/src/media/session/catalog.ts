@@ -324,15 +324,23 @@ function timeline(v: unknown, path: string): Timeline | undefined {
   return t.mediaStep > 0 && t.groupStep > 0 ? t : undefined;
 }
 
+/** Inline initialization data of a track; undefined without any. */
+export function configuration(catalog: Catalog, t: Track): Uint8Array<ArrayBuffer> | undefined {
+  const init = t.initRef === "" ? undefined : catalog.inits.get(t.initRef);
+  return init?.data === undefined ? undefined : base64(init.data, init.path);
+}
+
+function base64(data: string, path: string): Uint8Array<ArrayBuffer> {
+  try {
+    return Uint8Array.from(atob(data), (c) => c.charCodeAt(0));
+  } catch {
+    throw new CatalogError(path, "not base64");
+  }
+}
+
 /** Decodes a track's initialization data as JSON; `path` is its place in the document. */
 export function initData(catalog: Catalog, t: Track): { readonly path: string; readonly value: Json } {
   const { path, data } = catalog.inits.get(t.initRef)!;
   if (data === undefined) throw new CatalogError(path, "not inline");
-  let bytes: Uint8Array;
-  try {
-    bytes = Uint8Array.from(atob(data), (c) => c.charCodeAt(0));
-  } catch {
-    throw new CatalogError(path, "not base64");
-  }
-  return { path, value: object(parse(bytes, path), path) };
+  return { path, value: object(parse(base64(data, path), path), path) };
 }

@@ -1,12 +1,10 @@
 /**
- * Decodes video and sound off the page's thread. Each tile has its own decoder and is decoded
+ * Decodes video off the page's thread. Each tile has its own decoder and is decoded
  * shortly before it is due.
  */
 import { localTime } from "../session/clock.ts";
 import { Decoders } from "./decoders.ts";
-import { mediaTime, SOUND, type Due, type FromVideo, type PageToVideo, type ToVideo } from "./messages.ts";
-import { Sound } from "./sound.ts";
-import type { SoundTrack } from "./track.ts";
+import { mediaTime, type Due, type FromVideo, type PageToVideo, type ToVideo } from "./messages.ts";
 
 /** Interval between checks for chunks that are due, ms. */
 const TICK = 15;
@@ -25,41 +23,23 @@ const video = new Decoders({
   now: localTime,
 });
 
-let sound: Sound | undefined;
-const openSound = (track: SoundTrack): Sound =>
-  new Sound(track, {
-    samples: (m) => send({ type: "samples", run, ...m }, m.channels.map((c) => c.buffer)),
-    bad: (message) => send({ type: "bad", tile: SOUND, message }),
-  });
-
-/** Discards waiting chunks and resets the decoders. */
-function drop(): void {
-  video.drop();
-  sound?.close();
-  sound = undefined;
-}
-
 addEventListener("message", (e: MessageEvent<PageToVideo>) => {
   network = e.data.network;
   network.onmessage = ({ data: m }: MessageEvent<ToVideo>) => {
     switch (m.type) {
       case "sphere":
         video.sphere = m.sphere;
-        if (!m.same) drop();
+        if (!m.same) video.drop();
         break;
       case "due":
         due = m;
         break;
       case "drop":
         run = m.run;
-        drop();
+        video.drop();
         break;
       case "release":
         video.release(m.tile);
-        break;
-      case "packet":
-        if (m.run === run && video.sphere?.sound)
-          (sound ??= openSound(video.sphere.sound)).decode(m.timestamp, m.data);
         break;
       case "chunk":
         if (m.run === run) video.add(m);

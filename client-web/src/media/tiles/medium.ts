@@ -7,7 +7,7 @@ import type { Part } from "../session/playback.ts";
 import { DOCUMENT_PRIORITY } from "../session/subscribe.ts";
 import { Train } from "./capacity.ts";
 import { VideoPlayback, MAX_FRAME, type Choice } from "./playback.ts";
-import { mediaTime, SOUND, BASE, type Due, type FromTiles, type ToTiles, type ToVideo } from "./messages.ts";
+import { mediaTime, BASE, type Due, type FromTiles, type ToTiles, type ToVideo } from "./messages.ts";
 import { BUDGET_PERCENTILE, Planner, type Gop, type Request } from "./planner.ts";
 import { Grid, View, type Vec } from "./sphere.ts";
 import { parseRates, readSphere, type Coding, type Rates, type Sphere, type TileTrack } from "./track.ts";
@@ -19,8 +19,7 @@ const VIDEO_CONFIG = 0x0d;
 const RENDEZVOUS = 10_000;
 const RETRY = 500;
 const SILENCE = 3000;
-/** Subscriber priorities (§7): sound and base sphere first, then the tiles by rank. */
-const SOUND_PRIORITY = 48;
+/** Subscriber priorities (§7): the base sphere first, then the tiles by rank. */
 const VIDEO_PRIORITY = 64;
 const TILE_PRIORITY = 130;
 const LAST_PRIORITY = 250;
@@ -66,10 +65,7 @@ export class Tiles implements Medium {
   #port: MessagePort | undefined;
   #run = 0;
   #video: Subscription | undefined;
-  #sound: Subscription | undefined;
   #ratesTrack: Subscription | undefined;
-  /** True if the user turned sound on. */
-  #audible = false;
   /** Set while a recording is played. */
   #playback: VideoPlayback | undefined;
   /** Counts seeks; frames of earlier runs are not shown. */
@@ -125,12 +121,6 @@ export class Tiles implements Medium {
   }
 
   take(m: ToTiles): void {
-    if (m.type === "sound") {
-      this.#audible = m.on;
-      if (!m.on) this.#sound?.cancel();
-      else if (this.#session && this.#sphere) void this.#followSound(this.#session, this.#sphere);
-      return;
-    }
     if (m.type === "fit") {
       this.#fit = m.tiles;
     } else {
@@ -226,20 +216,18 @@ export class Tiles implements Medium {
     this.#session = session;
     void this.#followVideo(session, this.#sphere);
     if (this.#sphere.rates !== undefined) void this.#followRates(session, this.#sphere, this.#sphere.rates);
-    if (this.#audible) void this.#followSound(session, this.#sphere);
   }
 
   leave(): void {
     this.#run++;
     clearTimeout(this.#deciding);
     this.#video?.cancel();
-    this.#sound?.cancel();
     this.#ratesTrack?.cancel();
     if (this.#playback) {
       this.#playback.stop();
       this.#drop();
     }
-    this.#video = this.#sound = this.#ratesTrack = this.#playback = undefined;
+    this.#video = this.#ratesTrack = this.#playback = undefined;
     for (const f of [...this.#following.values(), ...this.#leaving]) {
       f.ended = true; // even if its SUBSCRIBE is unanswered
       f.subscription?.cancel();
@@ -294,7 +282,6 @@ export class Tiles implements Medium {
         if (bytes > MIN_MEASURED) this.#planner?.capacity.add(this.#limited((1000 * bytes) / Math.max(1, ms)));
       },
       received: (bytes) => this.host.received(bytes),
-      audible: () => this.#audible,
       now: localTime,
     });
     return playback;
@@ -411,36 +398,6 @@ export class Tiles implements Medium {
     }
   }
 
-  /** Receives the sound track while sound is turned on. */
-  async #followSound(s: Session, sphere: Sphere): Promise<void> {
-    const run = this.#run;
-    const sink: TrackSink = {
-      maxObject: MAX_FRAME,
-      object: (o) => {
-        if (o.status === "normal" && o.payload.length > 0) this.#hand(SOUND, 0, o);
-      },
-      received: (bytes) => this.host.received(bytes),
-    };
-    while (sphere.sound && this.#audible && !this.#sound && !s.over && this.#run === run) {
-      try {
-        const sub = await s.subscribe(this.host.track(sphere.sound.track), sink, {
-          join: true,
-          priority: SOUND_PRIORITY,
-          filter: "largestObject",
-          rendezvousTimeout: RENDEZVOUS,
-          subgroupDeliveryTimeout: Math.ceil(sphere.latency + sphere.gop),
-        });
-        if (this.#run !== run || !this.#audible || this.#sound) return sub.cancel();
-        this.#sound = sub;
-        await sub.done;
-        if (this.#sound === sub) this.#sound = undefined;
-      } catch {
-        // The catalog's subscription reports the error.
-      }
-      await new Promise((resolve) => setTimeout(resolve, RETRY));
-    }
-  }
-
   async #followRates(s: Session, sphere: Sphere, name: string): Promise<void> {
     const run = this.#run;
     const sink: TrackSink = {
@@ -507,7 +464,6 @@ export class Tiles implements Medium {
   #hand(tile: number, quality: number, o: ReceivedObject): void {
     const timestamp = stampOf(o);
     const run = this.#seeks;
-    if (tile === SOUND) return this.#post({ type: "packet", run, timestamp, data: o.payload }, [o.payload.buffer]);
     const config = o.properties.other?.get(VIDEO_CONFIG);
     this.#post(
       {
@@ -688,7 +644,7 @@ async function whyUnplayable({ codec, width, height }: Coding): Promise<string |
   return supported ? undefined : `This browser does not decode the session's video (${codec}, ${width}×${height}).`;
 }
 
-/** Timestamp of a frame or audio packet, UNIX µs. */
+/** Timestamp of a frame, UNIX µs. */
 const stampOf = (o: ReceivedObject): number => Number(o.properties.other?.get(TIMESTAMP) ?? 0n);
 
 /** Planner input for the GoP that starts at a timestamp, ms. */

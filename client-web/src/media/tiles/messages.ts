@@ -2,16 +2,13 @@
 import type { Sphere } from "./track.ts";
 import type { Vec } from "./sphere.ts";
 
-/** Pseudo tile numbers of the base sphere and sound. */
+/** Pseudo tile number of the base sphere. */
 export const BASE = -1;
-export const SOUND = -2;
 
 /** From the page to the network worker. */
 export type ToTiles =
   /** Gaze in sphere coordinates, and field of view as the angles between opposite edges, radians. */
   | { readonly type: "gaze"; readonly gaze: Vec; readonly width: number; readonly height: number }
-  /** Turns sound on or off. */
-  | { readonly type: "sound"; readonly on: boolean }
   /** Number of tiles that the GPU can show at a time. */
   | { readonly type: "fit"; readonly tiles: number };
 
@@ -60,13 +57,6 @@ export type ToVideo =
   | { readonly type: "sphere"; readonly sphere: Sphere | undefined; readonly same: boolean }
   | Due
   | Drop
-  /** An audio packet; timestamp in UNIX µs. */
-  | {
-      readonly type: "packet";
-      readonly run: number;
-      readonly timestamp: number;
-      readonly data: Uint8Array<ArrayBuffer>;
-    }
   /** Releases the decoder of a tile that is out of view. */
   | { readonly type: "release"; readonly tile: number }
   | Chunk;
@@ -96,19 +86,7 @@ export type FromVideo =
       readonly timestamp: number;
       readonly frame: VideoFrame;
     }
-  | Samples
   | { readonly type: "bad"; readonly tile: number; readonly message: string };
-
-/** Decoded sound. */
-export interface Samples {
-  readonly type: "samples";
-  readonly run: number;
-  /** UNIX time of the first sample, µs. */
-  readonly timestamp: number;
-  readonly sampleRate: number;
-  /** One array per channel. */
-  readonly channels: readonly Float32Array<ArrayBuffer>[];
-}
 
 /**
  * From the page to the video decode worker, with the port on which its chunks arrive and on which it reports how many

@@ -6,7 +6,7 @@ import type { ReceivedObject, TrackSink } from "../../moqt/index.ts";
 import { MAX_CATALOG, type Timeline } from "../session/catalog.ts";
 import type { RecordingSource } from "../session/medium.ts";
 import { groupAt, type Part } from "../session/playback.ts";
-import { SOUND, BASE } from "./messages.ts";
+import { BASE } from "./messages.ts";
 import { parseRates, type Rates, type Sphere } from "./track.ts";
 
 /** Media time to fetch ahead, and the lead below which the base sphere takes precedence over tiles, ms. */
@@ -15,7 +15,6 @@ const SHORT = 400;
 const RETRY = 500;
 /** Subscriber priorities (§7). Ranks of tiles start at TILE_PRIORITY. */
 const RATES_PRIORITY = 16;
-const SOUND_PRIORITY = 48;
 const BASE_PRIORITY = 64;
 const TILE_PRIORITY = 130;
 const LAST_PRIORITY = 250;
@@ -44,8 +43,6 @@ export interface VideoPlaybackPorts {
   /** Reports the size of a transfer in bytes and its duration in ms. */
   carried(bytes: number, ms: number): void;
   received(bytes: number): void;
-  /** True if sound is on. */
-  audible(): boolean;
   /** Local time, ms. */
   now(): number;
 }
@@ -64,7 +61,7 @@ export class VideoPlayback implements Part {
   until = 0;
   #position = 0;
   #gops: Gop[] = [];
-  /** Aborts all current fetches, or only the ones of tiles and sound. */
+  /** Aborts all current fetches, or only the ones of tiles. */
   #fetches: AbortController | undefined;
   #tiles: AbortController | undefined;
   #retry = 0;
@@ -158,7 +155,6 @@ export class VideoPlayback implements Part {
     const tiles = new AbortController();
     this.#tiles = tiles;
     const ahead = AbortSignal.any([signal, tiles.signal]);
-    const sound = this.#fetchSound(range, ahead);
     const groups = await this.#fetchBase(range, signal);
     const rates = await records;
     signal.throwIfAborted();
@@ -176,7 +172,6 @@ export class VideoPlayback implements Part {
         chosen.map((c, rank) => this.#fetchTile(gop, c, Math.min(LAST_PRIORITY, TILE_PRIORITY + 3 * rank), ahead)),
       );
     }
-    await sound;
     if (!signal.aborted) this.ports.carried(this.#bytes, this.ports.now() - began);
   }
 
@@ -224,20 +219,6 @@ export class VideoPlayback implements Part {
     }, signal, MAX_CATALOG);
     await this.source.fetch(this.sphere.rates, first, last, sink, RATES_PRIORITY, signal).catch(() => {});
     return found;
-  }
-
-  async #fetchSound([first, last]: readonly [bigint, bigint], signal: AbortSignal): Promise<void> {
-    if (!this.ports.audible() || !this.sphere.sound) return;
-    await this.source
-      .fetch(
-        this.sphere.sound.track,
-        first,
-        last,
-        this.#sink((o) => this.ports.take(SOUND, 0, o), signal),
-        SOUND_PRIORITY,
-        signal,
-      )
-      .catch(() => {});
   }
 
   /** Fetches a tile. After a failure it may be requested again. */

@@ -1,5 +1,5 @@
-/** The catalog's 360° video, tile and sound tracks (docs/spec/tiles.md). */
-import type { Catalog, Timeline, Track } from "../session/catalog.ts";
+/** The catalog's 360° video and tile tracks (docs/spec/tiles.md). */
+import { configuration, type Catalog, type Timeline, type Track } from "../session/catalog.ts";
 import { array, CatalogError, flag, integer, number, object, parse, text } from "../session/json.ts";
 import { Grid, type Rect } from "./sphere.ts";
 
@@ -24,19 +24,8 @@ export interface TileTrack extends Coding {
   readonly bitrate: number;
 }
 
-/** A session's sound track. */
-export interface SoundTrack {
-  readonly track: string;
-  readonly codec: string;
-  /** AudioSpecificConfig; undefined for Opus. */
-  readonly config: Uint8Array<ArrayBuffer> | undefined;
-  readonly sampleRate: number;
-  readonly channels: number;
-}
-
 export interface Sphere {
   readonly video: Coding;
-  readonly sound: SoundTrack | undefined;
   /** Media time of groups, for a recording. */
   readonly timeline: Timeline | undefined;
   readonly stereo: boolean;
@@ -68,7 +57,6 @@ const MAX_QUALITIES = 8;
 const MAX_SIZE = 16384;
 const MIN_TILE = 16;
 const MAX_PICTURE = 65535;
-const MAX_CHANNELS = 8;
 const RATES_EVENT = "dev.holocast.tiles.rd/v1";
 /** Default group interval, ms. */
 const GOP = 1000;
@@ -123,7 +111,6 @@ export function readSphere(catalog: Catalog): Sphere | undefined {
   };
   return {
     video: coding(catalog, video),
-    sound: readSound(catalog),
     timeline: video.timeline,
     stereo,
     width,
@@ -196,30 +183,10 @@ function readColor(v: unknown, path: string): Color | undefined {
   };
 }
 
-function readSound(catalog: Catalog): SoundTrack | undefined {
-  const t = catalog.tracks.find((t) => t.role === "audio" && t.packaging === "loc" && t.namespace === "");
-  if (!t || typeof AudioDecoder === "undefined") return undefined; // Safari before 26 decodes video only
-  const channels = Number(t.channelConfig || 2);
-  if (!(t.samplerate > 0) || !(channels >= 1 && channels <= MAX_CHANNELS))
-    throw new CatalogError(`${t.path}.samplerate`, "no sound has this format");
-  return { track: t.name, codec: t.codec, config: configuration(catalog, t), sampleRate: t.samplerate, channels };
-}
-
 function coding(catalog: Catalog, t: Track): Coding {
   if (t.width > MAX_PICTURE || t.height > MAX_PICTURE)
     throw new CatalogError(`${t.path}.width`, `pictures of ${t.width}×${t.height}`);
   return { track: t.name, codec: t.codec, config: configuration(catalog, t), width: t.width, height: t.height };
-}
-
-/** Inline initialization data of a track. */
-function configuration(catalog: Catalog, t: Track): Uint8Array<ArrayBuffer> | undefined {
-  const init = t.initRef === "" ? undefined : catalog.inits.get(t.initRef);
-  if (init?.data === undefined) return undefined;
-  try {
-    return Uint8Array.from(atob(init.data), (c) => c.charCodeAt(0));
-  } catch {
-    throw new CatalogError(init.path, "not base64");
-  }
 }
 
 /**

@@ -5,7 +5,7 @@ import { TileMap } from "./tilemap.ts";
 
 type Row = readonly [label: string, title: string, value: (s: Stats) => string, shown?: (s: Stats) => boolean];
 
-/** Rows for point clouds, for 360° video, and for both. */
+/** Rows for point clouds, for 360° video, for sound, and for all. */
 const points: readonly Row[] = [
   ["FPS", "Distinct frames shown in the last second, averaged over the cameras", (s) => s.fps.toFixed(1)],
   ["Received", "Frames that arrived in the last second, averaged over the cameras", (s) => s.received_fps.toFixed(1)],
@@ -54,6 +54,28 @@ const video: readonly Row[] = [
   ["Interruptions", "How often the video stopped for lack of data", (s) => String(s.video!.stalls)],
   ["Delay", "Capture to display", (s) => seconds(s.video!.delay_ms)],
 ];
+const sound: readonly Row[] = [
+  ["Sound", "Sound is off until you turn it on", () => "muted, M turns it on", (s) => !s.sound!.on],
+  [
+    "Sound delay",
+    "Capture to hearing",
+    (s) => (s.sound!.delay_ms === null ? "–" : ms(s.sound!.delay_ms)),
+    (s) => s.sound!.on,
+  ],
+  [
+    "Lip offset",
+    "Delay of sound minus delay of pictures; positive: sound is late",
+    (s) => (s.sound!.lip_offset_ms === null ? "–" : ms(s.sound!.lip_offset_ms)),
+    (s) => s.sound!.on,
+  ],
+  [
+    "Sound buffer / concealed",
+    "Sound waiting to be played, and sound made up for missing packets",
+    (s) => `${s.sound!.buffer_ms} ms / ${s.sound!.concealed_ms} ms`,
+    (s) => s.sound!.on,
+  ],
+  ["Sound refused", "Packets of sound that were not played", (s) => s.sound!.refusal, (s) => s.sound!.refusal !== ""],
+];
 const both: readonly Row[] = [
   ["Drawn per second", "Pictures drawn, for new frames or a changed view", (s) => s.rendered_fps.toFixed(0)],
   ["Data rate", "Media received in the last second", (s) => `${s.mbit_per_s.toFixed(1)} Mbit/s`],
@@ -68,6 +90,15 @@ const percent = (v: number): string => `${Math.round(100 * v)} %`;
 const seconds = (v: number): string => `${(v / 1000).toFixed(1)} s`;
 const ms = (v: number): string => `${v.toFixed(1)} ms`;
 
+type Medium = "points" | "video" | "sound" | "both";
+
+/** True if a session has a medium. Points are assumed until there is video. */
+function has(s: Stats, medium: Medium): boolean {
+  if (medium === "video") return s.video !== null;
+  if (medium === "sound") return s.sound !== null;
+  return medium === "both" || s.video === null || s.cameras > 0;
+}
+
 /** The panel with details of the session. */
 export class Panel {
   readonly #rows: {
@@ -75,7 +106,7 @@ export class Panel {
     readonly value: HTMLElement;
     readonly text: (s: Stats) => string;
     readonly shown: (s: Stats) => boolean;
-    readonly of: "points" | "video" | "both";
+    readonly of: Medium;
   }[] = [];
   readonly #map: TileMap;
   readonly #title: HTMLElement;
@@ -85,12 +116,12 @@ export class Panel {
   constructor(readonly root: HTMLElement) {
     this.#title = root.querySelector<HTMLElement>("[data-title]")!;
     const list = root.querySelector("dl")!;
-    for (const [of, group] of [["points", points], ["video", video], ["both", both]] as const) {
+    for (const [of, group] of [["points", points], ["video", video], ["sound", sound], ["both", both]] as const) {
       for (const [i, [label, title, text, shown = () => true]] of group.entries()) {
         const row = document.createElement("div");
         row.title = title;
-        row.hidden = of === "video"; // until the first video statistics
-        row.classList.toggle("minor", of === "both" || i >= 5); // hidden on phones
+        row.hidden = of === "video" || of === "sound"; // until the first video statistics
+        row.classList.toggle("minor", of === "both" || of === "sound" || i >= 5); // hidden on phones
         const dt = document.createElement("dt");
         dt.textContent = label;
         const value = document.createElement("dd");
@@ -109,8 +140,7 @@ export class Panel {
     if (this.root.hidden) return;
     this.#title.textContent = `${s.session === undefined ? "no session" : name(s.session)} at ${name(s.relay_host)}`;
     for (const { row, value, text, shown, of } of this.#rows) {
-      row.hidden =
-        (of === "video" ? s.video === null : of === "points" && s.video !== null && s.cameras === 0) || !shown(s);
+      row.hidden = !has(s, of) || !shown(s);
       if (row.hidden) continue;
       const t = text(s);
       if (value.textContent !== t) value.textContent = t;
