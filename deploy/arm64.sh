@@ -12,10 +12,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 root=$PWD/build/.arm64
-[ -e "$root/usr/include/x264.h" ] || {
+[ -e "$root/usr/include/opus/opus.h" ] || {
 	rm -rf "$root"
 	mmdebstrap --quiet --variant=extract --architectures=arm64 \
-		--include=libc6-dev,libturbojpeg0-dev,libx264-dev,libzstd-dev bookworm "$root"
+		--include=libc6-dev,libopus-dev,libturbojpeg0-dev,libx264-dev,libzstd-dev bookworm "$root"
 }
 export GOOS=linux GOARCH=arm64 CC="aarch64-linux-gnu-gcc --sysroot=$root"
 export PKG_CONFIG_LIBDIR=$root/usr/lib/aarch64-linux-gnu/pkgconfig:$root/usr/share/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root
@@ -23,8 +23,8 @@ export PKG_CONFIG_LIBDIR=$root/usr/lib/aarch64-linux-gnu/pkgconfig:$root/usr/sha
 if [ "${1:-}" = --test ]; then
 	# TestDiskFull starts its own binary, which needs binfmt_misc.
 	CGO_ENABLED=1 go test -p 2 -skip '^TestDiskFull$' -exec "qemu-aarch64 -L $root" "${@:2}" \
-		./internal/{camera,catalog,clock,cmaf,config,congestion,gazetrace,k4amkv,livescan,loc,mjpeg,parts,plyfile,pointcloud} \
-		./internal/{prepared,qoe,recording,render,spherical,tile360,tiles,x264} ./internal/moqt/wire \
+		./internal/{camera,catalog,clock,cmaf,config,congestion,gazetrace,k4amkv,livescan,loc,mjpeg,opus,parts,plyfile} \
+		./internal/{pointcloud,prepared,qoe,recording,render,spherical,tile360,tiles,x264} ./internal/moqt/wire \
 		./relay/limits ./netfunc/{elimination,pathset,signal} ./netfunc/controller/policy
 	exit
 fi

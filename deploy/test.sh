@@ -97,7 +97,7 @@ diff <(block docs/install.md transcript | general) <(general <"$first/test/trans
 rm -rf "$first"
 
 echo "== install, use, upgrade, remove"
-base=$(make_base debian systemd,systemd-sysv,dbus,udev,iproute2,procps,curl,ca-certificates,libturbojpeg0,libx264-164,libzstd1)
+base=$(make_base debian systemd,systemd-sysv,dbus,udev,iproute2,procps,curl,ca-certificates,libopus0,libturbojpeg0,libx264-164,libzstd1)
 root=$work/root
 unpack "$base" "$root" inside.sh
 mkdir "$root/test/next"

@@ -20,6 +20,7 @@ want libc6-dev
 want pkg-config
 want libturbojpeg0-dev
 want libzstd-dev
+want libopus-dev
 want libx264-dev
 want ffmpeg
 want iproute2

@@ -105,6 +105,8 @@ type Track struct {
 	Sphere *Sphere `json:"hcsphere,omitempty"`
 	// Tile is set if and only if Role is RoleTile.
 	Tile *Tile `json:"hctile,omitempty"`
+	// Sound is set on a microphone's track, which has role audio.
+	Sound *Sound `json:"hcau,omitempty"`
 }
 
 // Buffers are a player's target buffers in milliseconds (MSF §5.2.9).
@@ -326,6 +328,8 @@ func (t *Track) validate(path string) error {
 		return bad("hctile", "missing, although role is %q", t.Role)
 	case t.Role != RoleTile && t.Tile != nil:
 		return bad("hctile", "not allowed with role %.40q", t.Role)
+	case t.Role != RoleAudio && t.Sound != nil:
+		return bad("hcau", "not allowed with role %.40q", t.Role)
 	case t.Points != nil:
 		return t.Points.validate(path+".hcpf", t)
 	case t.Sphere != nil:
@@ -335,6 +339,10 @@ func (t *Track) validate(path string) error {
 	case t.Tile != nil:
 		if err := t.Tile.validate(); err != nil {
 			return fmt.Errorf("catalog: %s.hctile.%w", path, err)
+		}
+	case t.Sound != nil:
+		if err := t.Sound.validate(t); err != nil {
+			return fmt.Errorf("catalog: %s.%w", path, err)
 		}
 	}
 	return nil

@@ -1,0 +1,80 @@
+package opus
+
+// #include "binding.h"
+import "C"
+
+import "fmt"
+
+// expectedLoss is the packet loss in percent that in-band error correction assumes. libopus then
+// spends bits on it in speech only.
+const expectedLoss = 5
+
+// Bitrate returns the bits per second that suit a number of channels: 64 kbit/s mono, 96 stereo.
+func Bitrate(channels int) int { return 32000 + 32000*channels }
+
+// Encoder encodes a sequence of packets. It is not safe for concurrent use; Close frees it.
+type Encoder struct {
+	e         *C.OpusEncoder
+	channels  int
+	lookahead int
+	out       [MaxPacket]byte
+}
+
+// NewEncoder starts an encoder for 1 or 2 channels with variable bit rate, in-band error correction
+// and no discontinuous transmission.
+func NewEncoder(channels int) (*Encoder, error) {
+	if err := checkChannels(channels); err != nil {
+		return nil, err
+	}
+	var code C.int
+	c := C.opus_encoder_create(SampleRate, C.int(channels), C.OPUS_APPLICATION_AUDIO, &code)
+	if c == nil {
+		return nil, failure("encoder", code)
+	}
+	e := &Encoder{e: c, channels: channels}
+	var lookahead C.opus_int32
+	code = C.encoder_set(c, C.int(channels), C.int(Bitrate(channels)), expectedLoss)
+	if code == C.OPUS_OK {
+		code = C.encoder_lookahead(c, &lookahead)
+	}
+	if code != C.OPUS_OK {
+		e.Close()
+		return nil, failure("encoder settings", code)
+	}
+	e.lookahead = int(lookahead)
+	return e, nil
+}
+
+// Lookahead returns the encoder's delay in samples per channel: a decoder's first sample of a packet
+// was captured that much earlier than the first sample encoded into it.
+func (e *Encoder) Lookahead() int { return e.lookahead }
+
+// Encode appends the packet of 10 ms of samples to dst.
+func (e *Encoder) Encode(dst []byte, samples []float32) ([]byte, error) {
+	switch {
+	case e.e == nil:
+		return dst, errClosed
+	case len(samples) != PacketSamples*e.channels:
+		return dst, fmt.Errorf("opus: %d samples, want %d", len(samples), PacketSamples*e.channels)
+	}
+	n := C.opus_encode_float(e.e, (*C.float)(&samples[0]), PacketSamples, (*C.uchar)(&e.out[0]), MaxPacket)
+	if n < 0 {
+		return dst, failure("encode", C.int(n))
+	}
+	return append(dst, e.out[:n]...), nil
+}
+
+// Reset forgets earlier samples, for sound after an interruption.
+func (e *Encoder) Reset() {
+	if e.e != nil {
+		C.encoder_reset(e.e)
+	}
+}
+
+// Close frees the encoder.
+func (e *Encoder) Close() {
+	if e.e != nil {
+		C.opus_encoder_destroy(e.e)
+		e.e = nil
+	}
+}
