@@ -18,12 +18,18 @@ const (
 	PropertyVideoConfig = 0x0d
 )
 
+// PropertyPrevious repeats the previous packet of a microphone's track (docs/spec/sound.md). Its type
+// is odd, because the value is bytes, and outside the mandatory range.
+const PropertyPrevious = 0x6863_6175
+
 // Properties are the properties of our media objects.
 type Properties struct {
 	// Timestamp is the capture time on the relay's clock.
 	Timestamp time.Time
 	// VideoConfig is avcC, set on the first object of a group.
 	VideoConfig []byte
+	// Previous is the track's previous packet of sound, or nil.
+	Previous []byte
 }
 
 // Append appends the properties in wire format.
@@ -31,6 +37,9 @@ func (p Properties) Append(b []byte) []byte {
 	kvs := []wire.KeyValue{{Type: PropertyTimestamp, Int: uint64(max(0, p.Timestamp.UnixMicro()))}}
 	if p.VideoConfig != nil {
 		kvs = append(kvs, wire.KeyValue{Type: PropertyVideoConfig, Bytes: p.VideoConfig})
+	}
+	if p.Previous != nil {
+		kvs = append(kvs, wire.KeyValue{Type: PropertyPrevious, Bytes: p.Previous})
 	}
 	return wire.AppendKeyValues(b, kvs...)
 }
@@ -55,6 +64,8 @@ func Parse(b wire.Properties) (p Properties, err error) {
 			p.Timestamp, found = time.UnixMicro(int64(kv.Int)), true
 		case PropertyVideoConfig:
 			p.VideoConfig = kv.Bytes
+		case PropertyPrevious:
+			p.Previous = kv.Bytes
 		}
 	}
 	if !found {

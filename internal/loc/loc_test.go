@@ -14,7 +14,7 @@ import (
 )
 
 func TestProperties(t *testing.T) {
-	want := Properties{Timestamp: time.UnixMicro(1790000000123456), VideoConfig: []byte{1, 2, 3}}
+	want := Properties{Timestamp: time.UnixMicro(1790000000123456), VideoConfig: []byte{1, 2, 3}, Previous: []byte{4}}
 	got, err := Parse(want.Append(nil))
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v", got, err)
