@@ -1,6 +1,7 @@
 //! The player: follows a session across connections.
 
 mod recorded;
+mod sound;
 mod sphere;
 mod tiles;
 
@@ -90,6 +91,10 @@ enum Purpose {
     RecordedTile,
     /// Rates and distortions of recorded GoPs.
     RecordedRates,
+    /// A track of sound, by number.
+    Sound(u32),
+    /// Recorded sound.
+    RecordedSound(u32),
     /// Missing parts of a camera's frames.
     Repair(u16),
     Recording,
@@ -161,6 +166,7 @@ pub struct Player {
     feeds: BTreeMap<u16, Feed>,
     sphere_selected: bool,
     sphere_feed: Option<sphere::SphereFeed>,
+    sounds: BTreeMap<u32, sound::SoundFeed>,
     playback: Option<Playback>,
     /// Playback fetches by ID: request and part.
     playback_fetches: HashMap<u64, (Request, Part)>,
@@ -191,6 +197,7 @@ impl Player {
             feeds: BTreeMap::new(),
             sphere_selected: false,
             sphere_feed: None,
+            sounds: BTreeMap::new(),
             playback: None,
             playback_fetches: HashMap::new(),
             receipts: 0,
@@ -328,7 +335,12 @@ impl Player {
                 let Some((name, o)) = self.sphere_options(now) else { return };
                 s.subscribe(now, &self.track(&name), o)
             }
+            Purpose::Sound(number) => {
+                let Some((name, o)) = self.sound_options(number) else { return };
+                s.subscribe(now, &self.track(&name), o)
+            }
             Purpose::PlaybackFetch(_)
+            | Purpose::RecordedSound(_)
             | Purpose::Past { .. }
             | Purpose::Repair(_)
             | Purpose::Tile(_)
@@ -374,6 +386,7 @@ impl Player {
         }
         self.connection = None;
         self.unsubscribe_tiles(None);
+        self.drop_sounds(None);
         for camera in self.feeds.keys().copied().collect::<Vec<_>>() {
             self.drop_parts(camera);
         }
@@ -416,6 +429,7 @@ impl Player {
                 (Purpose::Points(camera), Event::Object(o)) => self.points(now, camera, o, false),
                 (Purpose::Points(camera), Event::Cut { group, remote, .. }) => self.cut(camera, group, remote),
                 (Purpose::Sphere, e) => self.old_sphere_event(now, e),
+                (Purpose::Sound(number), Event::Object(o)) => self.sound_object(now, number, o, false),
                 _ => {}
             }
             return;
@@ -440,6 +454,7 @@ impl Player {
                 }
                 Purpose::Repair(camera) => self.repaired(now, s, request, camera),
                 Purpose::RecordedTile | Purpose::RecordedRates => self.recorded_fetch_over(now, request, true),
+                Purpose::RecordedSound(number) => self.recorded_sound_over(now, request, number, true),
                 Purpose::Past { .. } => {
                     if let Some(c) = &mut self.connection {
                         c.requests.remove(&request);
@@ -528,6 +543,8 @@ impl Player {
                     self.supersede();
                 }
             }
+            Purpose::Sound(number) => self.sound_object(now, number, o, false),
+            Purpose::RecordedSound(number) => self.sound_object(now, number, o, true),
             Purpose::Tile(tile) => self.tile_object(now, tile, o),
             Purpose::Rates if normal => self.tile_rates(&o.payload),
             Purpose::RecordedTile => self.recorded_tile_object(now, o),
@@ -807,6 +824,7 @@ impl Player {
             self.subscribe_camera(now, s, *camera);
         }
         self.apply_sphere(now, s);
+        self.apply_sounds(now, s);
         self.update_track_status(&catalog, &selected);
         self.set_playback_parts();
         self.play(now, s);
@@ -878,6 +896,7 @@ impl Player {
         self.feeds.clear();
         // Keep showing the last picture. If the publisher returns, start over.
         self.unsubscribe_sphere(s);
+        self.drop_sounds(Some(s));
         self.sphere_feed = None;
         self.catalog = None;
     }
@@ -926,7 +945,7 @@ impl Player {
             }
             // A publisher without a recording rejects the track.
             Purpose::Recording if e.code == request::DOES_NOT_EXIST => {}
-            Purpose::Poses | Purpose::Points(_) | Purpose::Sphere | Purpose::Recording => {
+            Purpose::Poses | Purpose::Points(_) | Purpose::Sphere | Purpose::Sound(_) | Purpose::Recording => {
                 self.retry(now + RETRY / 2, purpose)
             }
             Purpose::PlaybackFetch(id) => {
@@ -938,6 +957,7 @@ impl Player {
             Purpose::Repair(camera) => self.repaired(now, s, request, camera),
             Purpose::Tile(_) => self.tile_gone(request),
             Purpose::RecordedTile | Purpose::RecordedRates => self.recorded_fetch_over(now, request, false),
+            Purpose::RecordedSound(number) => self.recorded_sound_over(now, request, number, false),
             // Optional: the viewer works without them.
             Purpose::Receipts | Purpose::Past { .. } | Purpose::Rates => {}
         }
@@ -965,7 +985,7 @@ impl Player {
                 self.forward(camera, out);
                 self.retry(now + RETRY / 2, purpose);
             }
-            Purpose::Sphere => self.retry(now + RETRY / 2, purpose),
+            Purpose::Sphere | Purpose::Sound(_) => self.retry(now + RETRY / 2, purpose),
             Purpose::Clock | Purpose::Poses | Purpose::Recording => self.retry(now + RETRY, purpose),
             _ => {}
         }
@@ -1069,9 +1089,11 @@ impl Player {
             self.set_playback_parts();
             self.list_tiles();
             self.jump_sphere();
+            self.jump_sounds(now, s);
         } else if let PlaybackAction::Seek(_) = action {
             self.unsubscribe_tiles(Some(s));
             self.jump_sphere();
+            self.jump_sounds(now, s);
         }
         let Some(p) = &mut self.playback else { return };
         match action {
@@ -1101,6 +1123,7 @@ impl Player {
         self.unsubscribe_tiles(Some(s));
         self.list_tiles();
         self.jump_sphere();
+        self.jump_sounds(now, s);
         self.subscribe_sphere(now, s);
     }
 
@@ -1158,6 +1181,7 @@ impl Player {
         }
         self.set_sphere_position(now);
         self.fetch_recorded_tiles(now, s);
+        self.play_sounds(now, s);
     }
 
     fn update_playback_status(&mut self) {
@@ -1212,6 +1236,7 @@ impl Player {
                     changed = true;
                     self.sphere_selected = wanted;
                 }
+                Command::Sound(number, wanted) => self.select_sound(now, s.as_deref_mut(), number, wanted),
                 Command::Gaze { direction, view } => self.gaze(now, s.as_deref_mut(), direction, view),
                 Command::Playback(action) => {
                     if let Some(s) = s.as_deref_mut() {
@@ -1274,6 +1299,7 @@ impl Player {
                     p @ (Purpose::PlaybackFetch(_)
                     | Purpose::Repair(_)
                     | Purpose::RecordedTile
+                    | Purpose::RecordedSound(_)
                     | Purpose::RecordedRates),
                 ) => Some((*r, *p)),
                 _ => None,
@@ -1290,6 +1316,10 @@ impl Player {
                 Purpose::Repair(camera) => {
                     s.cancel(request);
                     self.repaired(now, s, request, camera);
+                }
+                Purpose::RecordedSound(number) => {
+                    s.cancel(request);
+                    self.recorded_sound_over(now, request, number, false);
                 }
                 _ => {
                     s.cancel(request);
@@ -1308,6 +1338,7 @@ impl Player {
         for purpose in due {
             match purpose {
                 Purpose::Sphere if self.playback.is_some() || self.sphere_feed.is_none() => {}
+                Purpose::Sound(number) if self.playback.is_some() || !self.sounds.contains_key(&number) => {}
                 Purpose::Points(camera) if self.playback.is_some() || !self.feeds.contains_key(&camera) => {}
                 Purpose::Recording if !self.shared.with_status(|s| s.replayed) => {}
                 p => self.begin(now, s, p),

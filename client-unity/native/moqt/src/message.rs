@@ -183,6 +183,8 @@ pub struct Properties {
     pub timestamp: Option<u64>,
     /// Decoder configuration; avcC for H.264 (draft-ietf-moq-loc-03).
     pub video_config: Option<Vec<u8>>,
+    /// The track's previous packet of sound (docs/spec/sound.md).
+    pub previous: Option<Vec<u8>>,
     /// Type of a mandatory track property (§2.5.1), if any. None is supported.
     pub unknown_mandatory: Option<u64>,
     /// At least one property is present.
@@ -478,6 +480,8 @@ const REPLAYED: u64 = 0x6863_7270;
 const TIMESTAMP: u64 = 0x0a;
 const VIDEO_CONFIG: u64 = 0x0d;
 const PAYLOAD_LENGTH: u64 = 0x6863_706c;
+/// Property of an object: the track's previous packet of sound.
+const PREVIOUS: u64 = 0x6863_6175;
 
 fn cut_pair(e: ReadError) -> ReadError {
     match e {
@@ -515,6 +519,8 @@ fn pairs(b: &[u8], of_track: bool, p: &mut Properties, nested: bool) -> Read<()>
                 pairs(value, of_track, p, true)?;
             } else if kind == VIDEO_CONFIG && !of_track {
                 p.video_config = Some(value.to_vec());
+            } else if kind == PREVIOUS && !of_track {
+                p.previous = Some(value.to_vec());
             }
             continue;
         }

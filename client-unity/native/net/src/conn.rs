@@ -88,7 +88,8 @@ async fn handshake(
     address: SocketAddr, config: quinn::ClientConfig, observed: Arc<Observed>, target: Target,
 ) -> Result<Dialled, NetError> {
     let authority = &target.authority;
-    let endpoint = endpoint(address).map_err(|e| NetError::new(Failure::System, format!("cannot open a socket: {e}")))?;
+    let endpoint =
+        endpoint(address).map_err(|e| NetError::new(Failure::System, format!("cannot open a socket: {e}")))?;
     let connecting = endpoint
         .connect_with(config, address, &target.host)
         .map_err(|e| NetError::new(Failure::Refused, format!("cannot connect to {authority}: {e}")))?;

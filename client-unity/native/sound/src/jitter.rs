@@ -1,288 +1,371 @@
-//! The jitter buffer: packets in the order of their capture times, and the delay that they need.
+//! The jitter buffer: decides, packet by packet, what sounds next. Same algorithm as
+//! internal/jitter/buffer.go, with integers only.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
-use crate::{Nanos, MS, SECOND};
+use crate::delay::Delay;
+use crate::packet::Format;
+use crate::Micros;
 
-/// Timestamps of consecutive packets differ from their durations by less than this.
-const TOLERANCE: Nanos = 5 * MS;
-/// Bounds on waiting packets.
-const MAX_PACKETS: usize = 1024;
-const MAX_BYTES: usize = 1 << 20;
-/// Packets whose delays determine the delay of playback, and the share of them that may come late.
-const WINDOW: usize = 500;
-const LATE_SHARE: usize = 100;
-/// Packets needed before playback begins.
-const FIRST: usize = 3;
-/// A delay that differs by more than this belongs to another clock: a replay restarted.
-const OTHER_CLOCK: Nanos = SECOND;
-/// Consecutive packets on another clock until that is the clock.
-const SUSPECTS: usize = 5;
+/// Maximum distance of a timestamp from the clock.
+const FAR: Micros = 10_000_000;
+/// Error of the delay below which nothing is stretched, and from which sound jumps.
+const TOLERANCE: Micros = 5_000;
+const JUMP: Micros = 200_000;
+/// Concealment until silence, and until the end of playback if no packet waits.
+const MAX_CONCEAL: Micros = 100_000;
+const END_AFTER: Micros = 1_000_000;
+/// A stretch by n samples is followed by at least SLOWEST · n samples without.
+const SLOWEST: i64 = 20;
+/// Maximum time that pictures wait for sound.
+const MAX_POSTPONED: Micros = 80_000;
+const MISSED: usize = 64;
+/// Consecutive packets before the played ones that show a clock that was set back.
+const SET_BACK: u32 = 16;
 
-/// Counters over the run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// A packet of sound.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Packet {
+    /// Capture time of its first sample.
+    pub timestamp: Micros,
+    /// Bytes.
+    pub data: Vec<u8>,
+    /// Received as the repetition in its successor.
+    pub repeated: bool,
+}
+
+/// How the next samples are made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// Decode the packet.
+    Play(Packet),
+    /// Decode the in-band error correction of the packet, which is the successor.
+    Correct(Packet),
+    /// Extrapolate.
+    Conceal,
+    /// Silence.
+    Silence,
+}
+
+/// The next samples of the output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// Their content.
+    pub kind: Kind,
+    /// Their number per channel.
+    pub samples: usize,
+    /// They do not continue the previous ones.
+    pub jump: bool,
+    /// 1 asks for a splice that lengthens the packet, −1 for one that shortens it. The caller reports
+    /// it to [`Buffer::stretched`].
+    pub stretch: i32,
+}
+
+/// Counters of packets and decisions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs)]
 pub struct Counts {
-    /// Packets received, without repetitions.
-    pub packets: u64,
+    /// Packets, without repetitions.
+    pub received: u64,
+    /// Packets, including the repeated ones.
+    pub played: u64,
+    /// Packets played from their repetition.
+    pub repeated: u64,
+    /// By in-band error correction, µs.
+    pub corrected: Micros,
+    /// µs.
+    pub concealed: Micros,
     /// Packets after their time.
     pub late: u64,
-    /// Missing packets played from their repetition.
-    pub repaired: u64,
-    /// Packets dropped because too many wait.
-    pub dropped: u64,
+    /// Packets refused: over 10 s from the clock.
+    pub far: u64,
+    /// Packets dropped: too many waiting.
+    pub overflowed: u64,
+    /// Corrections of the delay without stretching.
+    pub jumps: u64,
 }
 
-/// What follows the packet taken last.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Next {
-    /// The next packet.
-    Packet {
-        /// Capture time of its first sample.
-        time: Nanos,
-        /// Samples per channel.
-        samples: usize,
-        /// Bytes.
-        data: Vec<u8>,
-    },
-    /// Missing sound of a duration, and the packet behind if only one is missing.
-    Missing(Nanos, Option<Vec<u8>>),
-    /// No later packet has arrived.
-    Empty,
-}
-
+/// Orders the packets of one track.
 #[derive(Debug)]
-struct Held {
-    samples: usize,
-    length: Nanos,
-    data: Vec<u8>,
-    repeated: bool,
-}
-
-/// Packets of one track that wait for their time.
-#[derive(Debug, Default)]
-pub struct Jitter {
-    packets: BTreeMap<Nanos, Held>,
-    bytes: usize,
-    /// Capture time at which the next packet begins.
-    next: Option<Nanos>,
-    /// Local arrival minus capture of the latest packets.
-    delays: VecDeque<Nanos>,
-    suspects: Vec<Nanos>,
+pub struct Buffer {
+    packet: Micros,
+    rate: u32,
+    lead: Micros,
+    most: usize,
+    /// By timestamp.
+    waiting: VecDeque<Packet>,
+    playing: bool,
+    /// Timestamp of the next sample.
+    next: Micros,
+    /// Concealed since the last packet.
+    run: Micros,
+    /// Samples until the next splice.
+    rest: i64,
+    /// Timestamps played without their packet.
+    missed: VecDeque<Micros>,
+    /// Consecutive packets that precede the played ones.
+    old: u32,
+    delay: Delay,
+    error: Micros,
     counts: Counts,
 }
 
-impl Jitter {
-    /// Adds a packet that arrived at a local time. `repeated`: in the properties of the packet behind.
-    pub fn add(&mut self, now: Nanos, time: Nanos, samples: usize, length: Nanos, data: Vec<u8>, repeated: bool) {
-        if !repeated {
-            self.counts.packets += 1;
-            self.observe(now.saturating_sub(time));
-        }
-        let near = TOLERANCE.min(length / 2);
-        if self.next.is_some_and(|n| time < n - near) {
-            self.counts.late += u64::from(!repeated);
-            return;
-        }
-        if self.packets.range(time - near..=time + near).next().is_some() {
-            return;
-        }
-        self.bytes += data.len();
-        self.packets.insert(time, Held { samples, length, data, repeated });
-        while self.packets.len() > MAX_PACKETS || self.bytes > MAX_BYTES {
-            self.counts.dropped += 1;
-            self.pop();
+/// Time by which pictures with a delay wait for sound with an own delay.
+pub fn postpone(pictures: Micros, own: Micros) -> Micros {
+    (own - pictures).clamp(0, MAX_POSTPONED)
+}
+
+impl Buffer {
+    /// Creates a buffer for packets of a duration. `lead`: the longest time from a call of `next` to
+    /// the sound of its first sample; `most`: packets that may wait.
+    pub fn new(format: &Format, packet: Micros, lead: Micros, most: usize) -> Self {
+        Buffer {
+            packet: packet.max(1),
+            rate: format.rate,
+            lead,
+            most,
+            waiting: VecDeque::new(),
+            playing: false,
+            next: 0,
+            run: 0,
+            rest: 0,
+            missed: VecDeque::new(),
+            old: 0,
+            delay: Delay::default(),
+            error: 0,
+            counts: Counts::default(),
         }
     }
 
-    fn observe(&mut self, delay: Nanos) {
-        let other = self.delays.back().is_some_and(|d| (delay - d).abs() > OTHER_CLOCK);
-        if other {
-            self.suspects.push(delay);
-            if self.suspects.len() < SUSPECTS {
+    /// Duration of a packet.
+    pub fn packet(&self) -> Micros {
+        self.packet
+    }
+
+    /// Changes the lead.
+    pub fn set_lead(&mut self, lead: Micros) {
+        self.delay.shift(lead - self.lead);
+        self.lead = lead;
+    }
+
+    /// The longest time from a call of `next` to the sound of its first sample.
+    pub fn lead(&self) -> Micros {
+        self.lead
+    }
+
+    /// Adds a packet that arrived at `now`. `previous` is the repeated predecessor.
+    pub fn add(&mut self, now: Micros, packet: Packet, previous: Option<Vec<u8>>) {
+        if (packet.timestamp.saturating_sub(now)).saturating_abs() > FAR {
+            self.counts.far += 1;
+            return;
+        }
+        self.counts.received += 1;
+        if let Some(data) = previous {
+            let timestamp = packet.timestamp - self.packet;
+            self.insert(now, Packet { timestamp, data, repeated: true });
+        }
+        self.insert(now, packet);
+    }
+
+    fn insert(&mut self, now: Micros, packet: Packet) {
+        if self.playing && packet.timestamp < self.next - self.packet / 2 {
+            self.old += 1;
+            if self.old < SET_BACK || packet.repeated {
+                return self.late(now, packet.timestamp);
+            }
+            self.forget();
+        }
+        self.old = 0;
+        let at = self.waiting.partition_point(|w| w.timestamp <= packet.timestamp);
+        let same = |w: Option<&Packet>| w.is_some_and(|w| self.same(w.timestamp, packet.timestamp));
+        if at > 0 && same(self.waiting.get(at - 1)) || same(self.waiting.get(at)) {
+            return;
+        }
+        if self.waiting.len() == self.most {
+            self.counts.overflowed += 1;
+            if at == self.most {
                 return;
             }
-            self.delays.clear();
-            self.delays.extend(self.suspects.drain(..));
-            return;
+            self.waiting.pop_back();
         }
-        self.suspects.clear();
-        self.delays.push_back(delay);
-        if self.delays.len() > WINDOW {
-            self.delays.pop_front();
-        }
+        self.delay.observe(now - packet.timestamp + self.lead);
+        self.waiting.insert(at, packet);
     }
 
-    fn pop(&mut self) -> Option<(Nanos, Held)> {
-        let (time, held) = self.packets.pop_first()?;
-        self.bytes -= held.data.len();
-        Some((time, held))
+    /// Counts a packet that precedes the played ones, unless it is a duplicate.
+    fn late(&mut self, now: Micros, timestamp: Micros) {
+        let Some(at) = self.missed.iter().position(|m| self.same(*m, timestamp)) else { return };
+        self.missed.remove(at);
+        self.counts.late += 1;
+        self.delay.observe(now - timestamp + self.lead);
     }
 
-    /// Local time minus capture time at which all but one percent of the packets have arrived; None
-    /// until enough have.
-    pub fn needed(&self) -> Option<Nanos> {
-        if self.delays.len() < FIRST {
-            return None;
-        }
-        let mut sorted: Vec<_> = self.delays.iter().copied().collect();
-        sorted.sort_unstable();
-        sorted.get(sorted.len() - 1 - sorted.len() / LATE_SHARE).copied()
+    /// True if two timestamps belong to one packet.
+    fn same(&self, x: Micros, y: Micros) -> bool {
+        2 * (x - y).abs() < self.packet
     }
 
-    /// Least local time minus capture time of the latest packets.
-    pub fn least(&self) -> Option<Nanos> {
-        self.delays.iter().min().copied()
+    /// The smallest delay from capture to sound that loses at most 1 % of the packets.
+    pub fn own(&self) -> Micros {
+        self.delay.target
     }
 
-    /// Takes the packet that follows the last.
-    pub fn take(&mut self) -> Next {
-        let Some((&time, held)) = self.packets.first_key_value() else { return Next::Empty };
-        let near = TOLERANCE.min(held.length / 2);
-        match self.next {
-            Some(next) if time > next + near => {
-                let one = time - next <= held.length + near;
-                Next::Missing(time - next, one.then(|| held.data.clone()))
-            }
-            _ => {
-                let Some((time, held)) = self.pop() else { return Next::Empty };
-                self.counts.repaired += u64::from(held.repeated);
-                self.next = Some(time + held.length);
-                Next::Packet { time, samples: held.samples, data: held.data }
-            }
-        }
+    /// The least delay from capture to sound of the recent packets.
+    pub fn least(&self) -> Option<Micros> {
+        self.delay.least()
     }
 
-    /// Continues without the next sound of a duration.
-    pub fn skip(&mut self, duration: Nanos) {
-        if let Some(next) = &mut self.next {
-            *next += duration;
-        }
+    /// The delay from capture to sound, given that of pictures.
+    pub fn target(&self, pictures: Option<Micros>) -> Micros {
+        pictures.map_or(self.delay.target, |p| p.max(self.delay.target))
     }
 
-    /// Drops packets that end by a capture time. Returns the capture time of the first one left.
-    pub fn begin(&mut self, time: Nanos) -> Option<Nanos> {
-        self.next = None;
-        while self.packets.first_key_value().is_some_and(|(t, h)| t + h.length <= time) {
-            self.pop();
-        }
-        self.packets.keys().next().copied()
+    /// Delay of the newest decision minus its target.
+    pub fn error(&self) -> Micros {
+        self.error
     }
 
-    /// Duration of the sound that waits.
-    pub fn waiting(&self) -> Nanos {
-        self.packets.values().map(|h| h.length).sum()
-    }
-
-    /// Drops everything: playback jumped.
-    pub fn clear(&mut self) {
-        self.packets.clear();
-        self.delays.clear();
-        self.suspects.clear();
-        (self.bytes, self.next) = (0, None);
+    /// Duration of the waiting packets.
+    pub fn fill(&self) -> Micros {
+        self.waiting.len() as Micros * self.packet
     }
 
     /// Counters over the run.
     pub fn counts(&self) -> Counts {
         self.counts
     }
+
+    /// True while packets are played or concealed.
+    pub fn playing(&self) -> bool {
+        self.playing
+    }
+
+    /// Discards the waiting packets and starts again with the next one. Keeps the own delay.
+    pub fn reset(&mut self) {
+        self.waiting.clear();
+        self.missed.clear();
+        (self.old, self.playing) = (0, false);
+    }
+
+    /// Resets, and discards the own delay: packets come from another clock or path.
+    pub fn forget(&mut self) {
+        self.reset();
+        self.delay = Delay::default();
+    }
+
+    /// Decides what sounds at a time. `target` is the result of `target`.
+    pub fn next(&mut self, at: Micros, target: Micros) -> Decision {
+        self.error = at - self.next - target;
+        if self.playing && self.error.abs() > JUMP {
+            self.playing = false;
+            self.counts.jumps += 1;
+        }
+        let jump = !self.playing;
+        if jump {
+            let samples = self.start(at, target);
+            if samples > 0 {
+                return Decision { kind: Kind::Silence, samples, jump, stretch: 0 };
+            }
+        }
+        let kind = self.decide();
+        let samples = self.samples(self.packet);
+        self.rest -= samples as i64;
+        let free = matches!(kind, Kind::Play(_)) && !jump && self.rest <= 0;
+        let stretch = match self.error {
+            e if free && e > TOLERANCE => -1,
+            e if free && e < -TOLERANCE => 1,
+            _ => 0,
+        };
+        Decision { kind, samples, jump, stretch }
+    }
+
+    fn samples(&self, duration: Micros) -> usize {
+        (duration.max(0) * Micros::from(self.rate) / 1_000_000) as usize
+    }
+
+    /// Samples until the first waiting packet plays, at most a packet. Starts playing if that is 0.
+    fn start(&mut self, at: Micros, target: Micros) -> usize {
+        while self.waiting.len() > 1 && self.waiting[0].timestamp + self.packet + target <= at {
+            self.waiting.pop_front();
+        }
+        let first = self.waiting.front().map(|w| w.timestamp);
+        let silence = first.map_or(self.packet, |t| (t + target - at).min(self.packet));
+        let (samples, Some(first)) = (self.samples(silence), first) else { return self.samples(self.packet) };
+        if samples == 0 {
+            (self.playing, self.next, self.run, self.rest) = (true, first, 0, 0);
+            self.missed.clear();
+            self.error = at - first - target;
+        }
+        samples
+    }
+
+    /// Decides on the packet at `next` and advances `next`.
+    fn decide(&mut self) -> Kind {
+        let expected = self.next;
+        self.next += self.packet;
+        let ahead = self.waiting.front().map(|w| (w.timestamp - expected).max(0));
+        let kind = match ahead {
+            Some(a) if 2 * a < self.packet => {
+                let packet = self.waiting.pop_front().unwrap_or_default();
+                self.next = packet.timestamp + self.packet;
+                self.run = 0;
+                self.counts.played += 1;
+                self.counts.repeated += u64::from(packet.repeated);
+                return Kind::Play(packet);
+            }
+            Some(a) if 2 * a < 3 * self.packet => {
+                self.counts.corrected += self.packet;
+                Kind::Correct(self.waiting.front().cloned().unwrap_or_default())
+            }
+            _ => {
+                self.run += self.packet;
+                self.counts.concealed += self.packet;
+                if self.run >= END_AFTER && ahead.is_none() {
+                    self.playing = false;
+                }
+                if self.run > MAX_CONCEAL {
+                    Kind::Silence
+                } else {
+                    Kind::Conceal
+                }
+            }
+        };
+        if self.missed.len() == MISSED {
+            self.missed.pop_front();
+        }
+        self.missed.push_back(expected);
+        kind
+    }
+
+    /// Reports that the samples of the newest decision were lengthened or shortened by `n` samples.
+    pub fn stretched(&mut self, n: usize) {
+        self.rest = SLOWEST * n as i64;
+    }
+
+    /// Reports that the newest packet was undecodable.
+    pub(crate) fn undecodable(&mut self) {
+        self.counts.concealed += self.packet;
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const LENGTH: Nanos = 10 * MS;
-
-    fn add(j: &mut Jitter, now: Nanos, n: i64, repeated: bool) {
-        j.add(now, n * LENGTH, 480, LENGTH, vec![n as u8], repeated);
-    }
-
-    fn taken(j: &mut Jitter) -> Option<u8> {
-        match j.take() {
-            Next::Packet { data, .. } => data.first().copied(),
-            _ => None,
-        }
-    }
-
-    #[test]
-    fn reorders_and_ignores_duplicates() {
-        let mut j = Jitter::default();
-        for n in [1, 0, 1, 3, 2] {
-            add(&mut j, 100 * MS, n, false);
-        }
-        assert_eq!((0..4).map_while(|_| taken(&mut j)).collect::<Vec<_>>(), [0, 1, 2, 3]);
-        assert_eq!(j.take(), Next::Empty);
-        add(&mut j, 100 * MS, 2, false);
-        assert_eq!((j.take(), j.counts().late), (Next::Empty, 1));
-    }
-
-    #[test]
-    fn a_repetition_fills_its_place() {
-        let mut j = Jitter::default();
-        add(&mut j, 0, 0, false);
-        add(&mut j, 0, 1, true);
-        add(&mut j, 0, 2, false);
-        assert_eq!((0..3).map_while(|_| taken(&mut j)).collect::<Vec<_>>(), [0, 1, 2]);
-        assert_eq!(j.counts(), Counts { packets: 2, repaired: 1, ..Counts::default() });
-    }
-
-    #[test]
-    fn reports_missing_packets() {
-        let mut j = Jitter::default();
-        add(&mut j, 0, 0, false);
-        add(&mut j, 0, 2, false);
-        add(&mut j, 0, 9, false);
-        assert_eq!(taken(&mut j), Some(0));
-        assert_eq!(j.take(), Next::Missing(LENGTH, Some(vec![2])));
-        j.skip(LENGTH);
-        assert_eq!(taken(&mut j), Some(2));
-        assert_eq!(j.take(), Next::Missing(6 * LENGTH, None));
-        assert_eq!(j.begin(85 * MS), Some(90 * MS));
-        assert_eq!(taken(&mut j), Some(9));
-    }
-
-    #[test]
-    fn timestamps_may_deviate() {
-        let mut j = Jitter::default();
-        for n in 0..100 {
-            let jitter = [0, 900_000, -700_000][n as usize % 3];
-            j.add(0, n * LENGTH + jitter, 480, LENGTH, vec![n as u8], false);
-        }
-        assert_eq!((0..100).map_while(|_| taken(&mut j)).count(), 100);
-    }
-
-    #[test]
-    fn delay_that_loses_a_percent() {
-        let mut j = Jitter::default();
-        assert_eq!(j.needed(), None);
-        for n in 0..1000 {
-            let late = if n % 200 == 7 { 80 } else { n % 10 };
-            add(&mut j, n * LENGTH + late * MS, n, false);
-            taken(&mut j);
-        }
-        assert_eq!(j.needed(), Some(9 * MS));
-        assert_eq!(j.least(), Some(0));
-        // The recording restarts an hour earlier: a single stray packet does not count.
-        add(&mut j, 3_600_000 * MS, 2000, false);
-        assert_eq!(j.needed(), Some(9 * MS));
-        for n in 0..20 {
-            add(&mut j, 3_600_000 * MS + n * LENGTH, n, false);
-        }
-        assert_eq!(j.needed(), Some(3_600_000 * MS));
-    }
+    use crate::packet::Codec;
 
     proptest::proptest! {
         #[test]
         fn memory_is_bounded(times: Vec<i32>, size in 1usize..8191) {
-            let mut j = Jitter::default();
+            let f = Format { codec: Codec::Opus, channels: 1, rate: 48_000, config: None, packet: None };
+            let mut b = Buffer::new(&f, 10_000, 50_000, 128);
             for (i, t) in times.iter().cycle().take(20 * times.len().min(200)).enumerate() {
-                j.add(i as Nanos, Nanos::from(*t) * i as Nanos, 480, LENGTH, vec![0; size], i % 3 == 0);
-                if i % 7 == 0 { let _ = j.take(); }
-                if i % 50 == 0 { j.begin(Nanos::from(*t)); }
+                let (i, t) = (i as Micros, Micros::from(*t));
+                b.add(i * 100, Packet { timestamp: t * i, data: vec![0; size], repeated: false }, Some(vec![0]));
+                if i % 7 == 0 {
+                    let _ = b.next(i * 100, b.target(Some(t)));
+                }
             }
-            assert!(j.packets.len() <= MAX_PACKETS && j.bytes <= MAX_BYTES);
-            assert_eq!(j.bytes, j.packets.values().map(|h| h.data.len()).sum::<usize>());
-            let _ = (j.needed(), j.waiting());
+            assert!(b.waiting.len() <= 128 && b.missed.len() <= MISSED);
         }
     }
 }

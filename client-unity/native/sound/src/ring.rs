@@ -5,7 +5,7 @@ use std::sync::atomic::{fence, AtomicBool, AtomicI64, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use crate::resample::{filter, HALF, ONE};
+use crate::filter::{filter, HALF, ONE};
 use crate::{Nanos, MS, SECOND};
 
 /// Frames of two samples in the ring: 340 ms at 48 kHz.
@@ -47,6 +47,8 @@ impl Clock {
 pub(crate) struct Read {
     /// Local time at which frame `frame` is heard.
     pub heard: Nanos,
+    /// Time from the read to that.
+    pub latency: Nanos,
     pub frame: u64,
     /// Frames read at once.
     pub chunk: u64,
@@ -62,8 +64,8 @@ pub struct Ring {
     read: AtomicU64,
     /// A sequence lock over the fields of the last read: odd while they change.
     sequence: AtomicU64,
-    heard: AtomicI64,
     at: AtomicI64,
+    latency: AtomicI64,
     frame: AtomicU64,
     chunk: AtomicU64,
     /// Times the ring ran dry.
@@ -81,8 +83,8 @@ impl Default for Ring {
             written: AtomicU64::new(BEHIND as u64),
             read: AtomicU64::new(BEHIND as u64),
             sequence: AtomicU64::new(0),
-            heard: AtomicI64::new(0),
             at: AtomicI64::new(0),
+            latency: AtomicI64::new(0),
             frame: AtomicU64::new(0),
             chunk: AtomicU64::new(0),
             starved: AtomicU64::new(0),
@@ -123,12 +125,9 @@ impl Ring {
     pub(crate) fn last_read(&self, now: Nanos) -> Option<Read> {
         for _ in 0..8 {
             let before = self.sequence.load(Acquire);
-            let read = Read {
-                heard: self.heard.load(Relaxed),
-                frame: self.frame.load(Relaxed),
-                chunk: self.chunk.load(Relaxed),
-            };
-            let at = self.at.load(Relaxed);
+            let (at, latency) = (self.at.load(Relaxed), self.latency.load(Relaxed));
+            let (frame, chunk) = (self.frame.load(Relaxed), self.chunk.load(Relaxed));
+            let read = Read { heard: at + latency, latency, frame, chunk };
             fence(Acquire);
             if before % 2 == 0 && self.sequence.load(Relaxed) == before {
                 return (before > 0 && now - at < PAUSED).then_some(read);
@@ -141,7 +140,7 @@ impl Ring {
     fn note_read(&self, at: Nanos, latency: Nanos, frame: u64, chunk: u64) {
         self.sequence.fetch_add(1, AcqRel);
         self.at.store(at, Relaxed);
-        self.heard.store(at + latency, Relaxed);
+        self.latency.store(latency, Relaxed);
         self.frame.store(frame, Relaxed);
         self.chunk.store(chunk, Relaxed);
         self.sequence.fetch_add(1, Release);
@@ -364,7 +363,7 @@ mod tests {
         let mut worst = 0;
         for i in 0..1000u64 {
             let noise = [0, 3, 1, 4][i as usize % 4] * MS;
-            let read = Read { heard: i as Nanos * 20 * MS + noise, frame: i * 960, chunk: 960 };
+            let read = Read { heard: i as Nanos * 20 * MS + noise, latency: 0, frame: i * 960, chunk: 960 };
             let heard = d.heard(read, i * 960 + 480, 48_000);
             if i > 200 {
                 worst = worst.max((heard - (i as Nanos * 20 + 12) * MS).abs());
