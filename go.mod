@@ -8,6 +8,7 @@ require (
 	github.com/at-wat/ebml-go v0.17.2
 	github.com/cilium/ebpf v0.22.0
 	github.com/foxglove/mcap/go/mcap v1.7.2
+	github.com/gen2brain/malgo v0.11.24
 	github.com/klauspost/compress v1.20.1
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/client_model v0.6.3

@@ -61,6 +61,9 @@ type Config struct {
 
 	Tiles tilesConfig `yaml:"tiles"`
 
+	Audio         []string `yaml:"audio"`
+	AudioDelivery string   `yaml:"audioDelivery"`
+
 	Layout          string        `yaml:"layout"`
 	Descriptions    int           `yaml:"descriptions"`
 	Low             bool          `yaml:"low"`
@@ -85,6 +88,7 @@ func defaultConfig() Config {
 	c.Delivery = catalog.DeliveryStream
 	c.DeliveryTimeout = 500 * time.Millisecond
 	c.Tiles = defaultTiles()
+	c.AudioDelivery = catalog.DeliveryDatagram
 	c.Trace.Every = trace.DefaultEvery
 	c.Log.Level, c.Log.Format = "info", "text"
 	return c
@@ -142,7 +146,7 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("k4a.format: %w", err)
 	}
 	switch {
-	case len(c.Sources) == 0:
+	case len(c.Sources) == 0 && len(c.Audio) == 0:
 		return fmt.Errorf("sources is empty: use --source synthetic, or another of %s", sourceForms)
 	case c.Cameras < 0 || c.Cameras > maxCameras:
 		return fmt.Errorf("cameras is %d, want 1 to %d, or 0 for all cameras of a source", c.Cameras, maxCameras)
@@ -152,13 +156,20 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("layout is %q, want a, b or c", c.Layout)
 	case c.Descriptions != 1 && c.Descriptions != 4:
 		return fmt.Errorf("descriptions is %d, want 1 or 4", c.Descriptions)
-	case !catalog.CheckDelivery(c.Delivery):
-		return fmt.Errorf("delivery is %q, want %s or %s", c.Delivery, catalog.DeliveryStream, catalog.DeliveryDatagram)
 	case c.DeliveryTimeout < 0 || c.DeliveryTimeout > maxTimeout:
 		return fmt.Errorf("deliveryTimeout is %s, want 0 (none) to %s", c.DeliveryTimeout, maxTimeout)
 	case len(c.Points.Crop) != 0 && len(c.Points.Crop) != 6:
 		return fmt.Errorf("points.crop has %d numbers, want 6: min x y z and max x y z, in millimetres",
 			len(c.Points.Crop))
+	}
+	if err := checkDelivery("delivery", c.Delivery); err != nil {
+		return err
+	}
+	if err := checkDelivery("audioDelivery", c.AudioDelivery); err != nil {
+		return err
+	}
+	if _, err := c.microphones(); err != nil {
+		return err
 	}
 	spheres := 0
 	for _, s := range c.Sources {

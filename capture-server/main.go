@@ -1,5 +1,5 @@
-// Command capture-server publishes depth cameras as point-cloud tracks and 360° video as tiles on a
-// MOQT relay.
+// Command capture-server publishes depth cameras as point-cloud tracks, microphones as sound and 360°
+// video as tiles on a MOQT relay.
 package main
 
 import (
@@ -32,8 +32,8 @@ func main() { service.Main("capture-server", defaultConfig, command) }
 func command(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "capture-server [URL]",
-		Short: "Publish depth cameras as point clouds, and 360° video as tiles, at a relay",
-		Long: `Publish depth cameras as point clouds, and 360° video as tiles, at a relay.
+		Short: "Publish depth cameras as point clouds, microphones, and 360° video as tiles, at a relay",
+		Long: `Publish depth cameras as point clouds, microphones, and 360° video as tiles, at a relay.
 
 URL is a session at a relay: moqt://host:port/session over raw QUIC or
 https://host:port/session over WebTransport.`,
@@ -43,7 +43,8 @@ https://host:port/session over WebTransport.`,
   capture-server --source livescan:recording_0.bin   # its merged points
   capture-server --source livescan-tcp::48001 --cameras 4   # LiveScan3D clients, as their server
   capture-server --source k4amkv:take1.mkv --source k4amkv:take2.mkv --calibration poses.yaml
-  capture-server list                                # attached cameras
+  capture-server list                                # attached cameras and microphones
+  capture-server --source k4a --audio default        # with the system's default microphone
   capture-server --source k4a:000841194412 --depth-mode WFOV_2X2BINNED --descriptions 4
   capture-server --source equirect:panorama.mp4      # 360° video as tiles
   capture-server --source tiles:tour                 # video prepared by holocast prepare
@@ -58,9 +59,10 @@ https://host:port/session over WebTransport.`,
 	f := c.Flags()
 	f.SortFlags = false
 	c.PersistentFlags().String(config.Flag, "", "YAML configuration file; flags override it")
-	// The lists sources and points.crop need flags of their own, since config splits lists at
-	// commas, which sources contain, and has no flags for lists of numbers.
+	// The lists sources, audio and points.crop need flags of their own, since config splits lists at
+	// commas, which sources and names contain, and has no flags for lists of numbers.
 	f.StringArrayVar(&cfg.Sources, "source", cfg.Sources, sourceForms+"; repeatable. "+syncForms)
+	f.StringArrayVar(&cfg.Audio, "audio", cfg.Audio, "microphone: "+audioForms+"; repeatable")
 	f.Float64SliceVar(&cfg.Points.Crop, "crop", cfg.Points.Crop,
 		"crop box in studio space: min x,y,z, max x,y,z; millimetres")
 	cfg.Settings().AddFlags(f, cfg)
@@ -134,6 +136,9 @@ func run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	if err := addSphere(ctx, p, &cfg); err != nil {
+		return err
+	}
+	if err := addSound(p, &cfg, cameras); err != nil {
 		return err
 	}
 	web.Handle("GET /healthz", service.Health(func() error {

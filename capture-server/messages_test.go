@@ -86,6 +86,21 @@ func TestMessages(t *testing.T) {
 			`source "webcam" is unknown: want one of synthetic, livescan:DIR, livescan:FILE.bin, ` +
 				`livescan-tcp:HOST:PORT, k4amkv:FILE, k4a`,
 		},
+		{
+			"unknown microphone position",
+			[]string{"--audio", "default,position=1/2"},
+			`audio "default,position=1/2": position is "1/2", want X/Y/Z in millimetres`,
+		},
+		{
+			"no WAV file",
+			[]string{"--audio", file("page.wav", "<html>Not a sound file</html>")},
+			"page.wav: wav: not a WAV file",
+		},
+		{
+			"synthetic sound without the performer",
+			append([]string{"--audio", "synthetic"}, livescan...),
+			"audio synthetic is the sound of the source synthetic, which is missing",
+		},
 		{"livescan without a path", []string{"--source", "livescan"}, `source "livescan" has no path`},
 		{
 			"clients without an address",
@@ -340,10 +355,10 @@ func TestExampleHasDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := defaultConfig()
-	if len(got.Sources)+len(got.Paths) != 0 || len(got.Points.Crop) != 0 || len(got.Tiles.Quantisers) != 0 {
+	if len(got.Sources)+len(got.Paths)+len(got.Audio) != 0 || len(got.Points.Crop) != 0 || len(got.Tiles.Quantisers) != 0 {
 		t.Errorf("sources %v, crop %v, quantisers %v", got.Sources, got.Points.Crop, got.Tiles.Quantisers)
 	}
-	got.Sources, got.Paths, got.Points.Crop, got.Tiles.Quantisers = nil, nil, nil, nil
+	got.Sources, got.Paths, got.Points.Crop, got.Tiles.Quantisers, got.Audio = nil, nil, nil, nil, nil
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("example %+v\ndefaults %+v", got, want)
 	}

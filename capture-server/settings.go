@@ -168,6 +168,20 @@ z forward) to studio space:
 		Help: "Time from capture to display. Later data is dropped.",
 	},
 	{
+		Key: "audio", Flag: "-", Help: "Microphones, numbered in this order. Each is one of",
+		More: `
+  default            the system's default microphone
+  NAME               a microphone by name (see capture-server list)
+  FILE.wav           a recording, mono or stereo, of 8 to 32 bits or float
+  synthetic          the sound of the synthetic performer
+  none               no sound, as is []
+A place in studio space, in millimetres, makes its sound spatial: default,position=0/1600/0`,
+	},
+	{
+		Key:  "audioDelivery",
+		Help: "Delivery of sound: datagram (each repeats the packet before it) or stream.",
+	},
+	{
 		Key: "layout", Help: "Frame layout: a (pixel grid, smallest), b (points) or c (LiveScan3D's records).",
 	},
 	{

@@ -34,6 +34,9 @@ if [[ "${1:-}" == --test ]]; then
 	# A real Prometheus evaluates the dashboards' queries; systemd-analyze verifies the units.
 	command -v prometheus >/dev/null || want prometheus
 	command -v systemd-analyze >/dev/null || want systemd
+	# A sound server with microphones that tests plug in and out.
+	command -v pulseaudio >/dev/null || want pulseaudio
+	command -v pactl >/dev/null || want pulseaudio-utils
 	# Unity client: a C++ decoder and its assembler, Microsoft's shader compiler, and a software Vulkan driver.
 	want g++
 	want nasm

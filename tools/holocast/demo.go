@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,7 +45,7 @@ func demoCommand() *cobra.Command {
 		Short: "Run a relay, a capture server and a player on this machine",
 		Long: `Starts a relay and a capture server on free ports, plays their session and shows frame rate and
 frame delay. The source is a recording of four real cameras around a marker cube if HOLOCAST_DATA
-has it, otherwise a synthetic performer. The output folder receives a picture of the last frame and
+has it, otherwise a synthetic performer with sound. The output folder receives a picture of the last frame and
 the programs' logs.
 
 --360 plays 360° video: a real clip if HOLOCAST_DATA has one, otherwise a rendered plaza.`,
@@ -52,7 +53,8 @@ the programs' logs.
   holocast demo --seconds 10                      # ends after 10 s; the last line is JSON
   holocast demo --cameras 1
   holocast demo --360
-  holocast demo --source synthetic --cameras 2 --capture-arg=--descriptions=4`,
+  holocast demo --source synthetic --cameras 2 --capture-arg=--descriptions=4
+  holocast demo --capture-arg=--audio=default     # with your microphone`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return demo(cmd.Context(), o, cmd.OutOrStdout(), os.Stderr)
@@ -99,6 +101,9 @@ func demo(ctx context.Context, o demoOptions, stdout io.Writer, stderr *os.File)
 	}
 	url := "moqt://" + addr + "/demo"
 	args := []string{"--source", source}
+	if source == "synthetic" && !o.setsAudio() {
+		args = append(args, "--audio", source)
+	}
 	if o.cameras > 0 {
 		args = append(args, "--cameras", strconv.Itoa(o.cameras))
 	}
@@ -171,6 +176,13 @@ func demo(ctx context.Context, o demoOptions, stdout io.Writer, stderr *os.File)
 		return nil
 	}
 	return json.NewEncoder(stdout).Encode(report)
+}
+
+// setsAudio reports whether the arguments of capture-server select its microphones.
+func (o *demoOptions) setsAudio() bool {
+	return slices.ContainsFunc(o.captureArgs, func(a string) bool {
+		return a == "--audio" || strings.HasPrefix(a, "--audio=")
+	})
 }
 
 // chooseSource returns the capture server's source. It renders a 360° video if it needs one.

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Clock is the common trigger of a studio's cameras. It starts at the first call of Wait.
+// Clock is the common trigger of a studio's cameras. It starts at the first call of Start or Wait.
 type Clock struct {
 	fps   float64
 	once  sync.Once
@@ -25,6 +25,12 @@ func NewClock(fps float64) (*Clock, error) {
 		return nil, fmt.Errorf("frame rate is %g, want 0.1 to 1000 frames per second", fps)
 	}
 	return &Clock{fps: fps}, nil
+}
+
+// Start returns the local time of frame 0.
+func (c *Clock) Start() time.Time {
+	c.once.Do(func() { c.start = time.Now() })
+	return c.start
 }
 
 // FPS returns the clock's rate in frames per second.
@@ -84,7 +90,7 @@ func (c *Camera) newest(elapsed time.Duration) int64 {
 // the caller is more than a frame late, it returns the newest due frame and drops the frames before
 // it.
 func (c *Camera) Wait(ctx context.Context) (frame int64, due time.Time, err error) {
-	c.Clock.once.Do(func() { c.Clock.start = time.Now() })
+	c.Clock.Start()
 	if err := ctx.Err(); err != nil {
 		return 0, time.Time{}, err
 	}

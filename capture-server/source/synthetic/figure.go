@@ -213,7 +213,7 @@ func body() []shape {
 }
 
 // pose returns the motion of every bone at a phase of the loop from 0 to 1. The performer steps
-// from foot to foot, turns a little, waves with his right arm and swings the left.
+// from foot to foot, turns a little, waves with his right arm, swings the left, and claps once.
 func pose(phase float64) [bones]motion {
 	wave := func(times, shift float64) float64 { return math.Sin(2 * math.Pi * (times*phase + shift)) }
 	var m [bones]motion
@@ -242,6 +242,7 @@ func pose(phase float64) [bones]motion {
 	m[upperArmL] = m[chest].then(turn(2, -0.5, shoulderJoint)).then(turn(0, 0.4*wave(2, 0.02)-0.1, shoulderJoint))
 	m[foreArmL] = m[upperArmL].then(turn(0, -0.55-0.3*wave(2, 0.05), elbowJoint)).then(turn(1, -0.3, elbowJoint))
 	m[handL] = m[foreArmL].then(turn(0, -0.1, wristJoint))
+	clap(&m, phase)
 
 	for side, leg := range [2][3]bone{{thighR, shinR, footR}, {thighL, shinL, footL}} {
 		at := func(p vec) vec {

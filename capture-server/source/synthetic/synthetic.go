@@ -1,7 +1,7 @@
-// Package synthetic simulates a studio: a performer who steps, turns and waves, seen by any number
-// of sensors with an Azure Kinect's modes, lens models, calibration documents and noise. The figure
-// is a signed-distance model, meshed for each frame of a loop and drawn through both lens models of
-// each sensor.
+// Package synthetic simulates a studio: a performer who steps, turns, waves and claps, heard by a
+// microphone and seen by any number of sensors with an Azure Kinect's modes, lens models, calibration
+// documents and noise. The figure is a signed-distance model, meshed for each frame of a loop and drawn
+// through both lens models of each sensor.
 //
 // The loop is rendered on all processors when the studio opens, as rendering during playback would
 // slow the pipeline under test. Playback costs only memory, about 0.9 MB per frame and camera.
@@ -79,6 +79,7 @@ func Open(ctx context.Context, opts Options) (*Studio, error) {
 	}
 
 	studio := &Studio{Poses: make(map[string]camera.Transform)}
+	sound := newSound(clock, opts.Frames)
 	sensors := make([]*sensor, opts.Cameras)
 	cal, err := Calibration(0, opts.Depth, opts.Color)
 	if err != nil {
@@ -90,7 +91,7 @@ func Open(ctx context.Context, opts Options) (*Studio, error) {
 		if err != nil {
 			return nil, fmt.Errorf("synthetic: %w", err)
 		}
-		s.pace.Clock = clock
+		s.pace.Clock, s.sound = clock, sound
 		sensors[i] = s
 		studio.Cameras = append(studio.Cameras, s)
 		studio.Poses[s.name] = s.pose
@@ -109,6 +110,7 @@ type sensor struct {
 	views  [2]*view // background views of depth and colour; nil once the loop is rendered
 	frames []frame
 	pace   pace.Camera
+	sound  *Sound
 }
 
 type frame struct {

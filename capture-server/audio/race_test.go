@@ -1,0 +1,6 @@
+//go:build race
+
+package audio
+
+// underRace reports whether the race detector slows the tests.
+const underRace = true

@@ -1,0 +1,295 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"holocast/internal/catalog"
+	"holocast/internal/connect"
+	"holocast/internal/loc"
+	"holocast/internal/moqt"
+	"holocast/internal/opus"
+	"holocast/internal/programtest"
+)
+
+// soundPacket is a received packet.
+type soundPacket struct {
+	group uint64
+	loc.Properties
+	payload []byte
+}
+
+// nextSound returns the next packet of a track with datagram delivery.
+func nextSound(ctx context.Context, t *testing.T, sub *moqt.Subscription) soundPacket {
+	t.Helper()
+	d, err := sub.AcceptDatagram(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	props, err := loc.Parse(d.Properties)
+	if err != nil || d.Object != 0 || !d.EndOfGroup || d.Priority != 8 {
+		t.Fatalf("datagram %+v: %v", d, err)
+	}
+	return soundPacket{d.Group, props, d.Payload}
+}
+
+// decode decodes consecutive packets. A missing packet is taken from the next one's repetition.
+func decode(t *testing.T, packets []soundPacket) (pcm []float32) {
+	t.Helper()
+	d, err := opus.NewDecoder(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	add := func(b []byte) {
+		var out [opus.PacketSamples]float32
+		if err := d.Decode(out[:], b); err != nil {
+			t.Fatal(err)
+		}
+		pcm = append(pcm, out[:]...)
+	}
+	for i, p := range packets {
+		if i > 0 && p.group == packets[i-1].group+2 && p.Previous != nil {
+			add(p.Previous)
+		}
+		add(p.payload)
+	}
+	return pcm
+}
+
+// sweep returns the sample of a rising tone that repeats every 2 s, at time t.
+func sweep(t float64) float64 {
+	t = math.Mod(t, 2)
+	return 0.4 * math.Sin(2*math.Pi*(200*t+400*t*t))
+}
+
+// sweepWAV writes a WAV file of 16 bits at 44.1 kHz with one period of sweep.
+func sweepWAV(t *testing.T) string {
+	t.Helper()
+	const rate = 44100
+	le := binary.LittleEndian
+	b := append([]byte("RIFF\x00\x00\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00"), 0x44, 0xac, 0, 0)
+	b = append(le.AppendUint32(b, 2*rate), "\x02\x00\x10\x00data"...)
+	b = le.AppendUint32(b, 4*rate)
+	for i := range 2 * rate {
+		b = le.AppendUint16(b, uint16(int16(32767*sweep(float64(i)/rate))))
+	}
+	path := filepath.Join(t.TempDir(), "sweep.wav")
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// alignedSNR returns the best SNR in dB of pcm against sweep at any delay.
+func alignedSNR(pcm []float32) float64 {
+	best, at := math.Inf(-1), 0.0
+	try := func(from, to, by float64, stride int) {
+		for delay := from; delay < to; delay += by {
+			signal, noise := 0.0, 0.0
+			for i := 0; i < len(pcm); i += stride {
+				want := sweep(delay + float64(i)/opus.SampleRate)
+				signal += want * want
+				noise += (float64(pcm[i]) - want) * (float64(pcm[i]) - want)
+			}
+			if snr := 10 * math.Log10(signal/noise); snr > best {
+				best, at = snr, delay
+			}
+		}
+	}
+	try(0, 2, 1e-4, 97)
+	try(max(0, at-2e-4), at+2e-4, 2e-6, 7)
+	return best
+}
+
+// TestSoundReachesViewerOfRelay plays a recording to a viewer of a relay.
+func TestSoundReachesViewerOfRelay(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	addr := freePort(t)
+	start(t, filepath.Join(bin, "relay"), "--listen", addr, "--http", addr)
+	target := connect.Target{URL: "moqt://" + addr + "/test"}
+	ns, err := target.Namespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	start(t, filepath.Join(bin, "capture-server"), "--audio", sweepWAV(t)+",position=0/1600/0", target.URL)
+	s := view(ctx, t, target)
+	c, err := catalog.Parse(newestObject(ctx, t, subscribe(ctx, t, s, ns, catalog.TrackName)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sounds := c.Sounds()
+	if len(sounds) != 1 || sounds[0].Name != "audio/0" || sounds[0].Channels() != 1 ||
+		sounds[0].Sound.MicrophoneName != "sweep.wav" || sounds[0].Sound.Delivery != catalog.DeliveryDatagram ||
+		!slices.Equal(sounds[0].Sound.Position, []float64{0, 1600, 0}) {
+		t.Fatalf("catalog has %+v", sounds)
+	}
+	sub := subscribe(ctx, t, s, ns, sounds[0].Name)
+	var packets []soundPacket
+	missing := uint64(0)
+	for len(packets) < 200 {
+		p := nextSound(ctx, t, sub)
+		if n := len(packets); n > 0 {
+			before := packets[n-1]
+			if p.group <= before.group {
+				t.Fatalf("group %d after %d", p.group, before.group)
+			}
+			steps := p.group - before.group
+			missing += steps - 1
+			if got := p.Timestamp.Sub(before.Timestamp); got != time.Duration(steps)*10*time.Millisecond {
+				t.Errorf("timestamps are %v apart, groups %d", got, steps)
+			}
+			if steps == 1 && !bytes.Equal(p.Previous, before.payload) {
+				t.Errorf("group %d does not repeat the packet before it", p.group)
+			}
+			if steps > 2 { // an overloaded machine loses datagrams
+				packets = packets[:0]
+			}
+		}
+		packets = append(packets, p)
+	}
+	pcm := decode(t, packets)
+	if snr := alignedSNR(pcm[20*opus.PacketSamples:]); snr < 15 {
+		t.Errorf("SNR %.1f dB", snr)
+	} else {
+		t.Logf("SNR %.1f dB, %d packets lost", snr, missing)
+	}
+}
+
+// pulse is a private PulseAudio server.
+type pulse struct {
+	t   *testing.T
+	env []string
+}
+
+func startPulse(ctx context.Context, t *testing.T) *pulse {
+	t.Helper()
+	for _, program := range []string{"pulseaudio", "pactl"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip(program + " is not installed")
+		}
+	}
+	dir, err := os.MkdirTemp("", "pulse") // a socket's path must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "socket")
+	p := &pulse{t, append(os.Environ(), "HOME="+dir, "XDG_RUNTIME_DIR="+dir, "PULSE_SERVER=unix:"+socket)}
+	server := exec.Command("pulseaudio", "-n", "--daemonize=no", "--use-pid-file=no", "--exit-idle-time=-1",
+		"-L", "module-native-protocol-unix auth-anonymous=1 socket="+socket, "-L", "module-always-sink")
+	server.Env = p.env[:len(p.env)-1] // without PULSE_SERVER
+	programtest.Start(t, server)
+	for {
+		c := exec.CommandContext(ctx, "pactl", "info")
+		c.Env = p.env
+		if c.Run() == nil {
+			return p
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatal("pulseaudio does not answer")
+		}
+	}
+}
+
+func (p *pulse) control(args ...string) string {
+	p.t.Helper()
+	c := exec.Command("pactl", args...)
+	c.Env = p.env
+	out, err := c.CombinedOutput()
+	if err != nil {
+		p.t.Fatalf("pactl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// plug adds a sink of 44.1 kHz that plays a tone of 1 kHz, whose monitor is a microphone, and returns
+// its module.
+func (p *pulse) plug() string {
+	p.t.Helper()
+	module := p.control("load-module", "module-null-sink", "sink_name=stage", "rate=44100", "channels=1",
+		"sink_properties=device.description=Stage")
+	p.control("load-module", "module-sine", "sink=stage", "frequency=1000")
+	return module
+}
+
+// tone returns the share of a tone in a signal's energy.
+func tone(pcm []float32, frequency float64) float64 {
+	var re, im, energy float64
+	for i, x := range pcm {
+		s, c := math.Sincos(2 * math.Pi * frequency * float64(i) / opus.SampleRate)
+		re, im = re+c*float64(x), im+s*float64(x)
+		energy += float64(x) * float64(x)
+	}
+	return 2 * (re*re + im*im) / float64(len(pcm)) / max(energy, 1e-9)
+}
+
+// TestMicrophoneUnpluggedAndBack captures from a microphone of PulseAudio that disappears in
+// mid-session. The camera continues, and sound too when the microphone is back.
+func TestMicrophoneUnpluggedAndBack(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	p := startPulse(ctx, t)
+	module := p.plug()
+	list := exec.Command(filepath.Join(bin, "capture-server"), "list")
+	list.Env = p.env
+	if out, _ := list.CombinedOutput(); !strings.Contains(string(out), "audio\tMonitor of Stage\tmono") {
+		t.Errorf("list prints %s", out)
+	}
+	addr := freePort(t)
+	start(t, filepath.Join(bin, "relay"), "--listen", addr, "--http", addr)
+	target := connect.Target{URL: "moqt://" + addr + "/test"}
+	ns, err := target.Namespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(filepath.Join(bin, "capture-server"), "--source", "livescan:"+studio(t, 1280, 720), "--fps", "10",
+		"--audio", "Monitor of Stage", target.URL)
+	c.Env = p.env
+	server := programtest.Start(t, c)
+	s := view(ctx, t, target)
+	sound := subscribe(ctx, t, s, ns, "audio/0")
+	points := subscribe(ctx, t, s, ns, "points/0/full")
+	// hear returns the packets once a second in succession is a clean tone.
+	hear := func() []soundPacket {
+		t.Helper()
+		var packets []soundPacket
+		for {
+			packets = append(packets, nextSound(ctx, t, sound))
+			if n := len(packets); n > 1 && packets[n-1].group > packets[n-2].group+2 {
+				packets = packets[n-1:]
+			}
+			if n := len(packets); n%50 == 0 && n >= 120 {
+				if pcm := decode(t, packets[n-100:]); tone(pcm[20*opus.PacketSamples:], 1000) > 0.98 {
+					return packets
+				}
+			}
+		}
+	}
+	before := hear()
+	p.control("unload-module", module)
+	server.Line("microphone unplugged")
+	for range 5 {
+		next(ctx, t, points)
+	}
+	p.plug()
+	server.Line("microphone is back")
+	after := hear()
+	first, last := after[len(after)-1], before[len(before)-1]
+	groups, times := first.group-last.group, first.Timestamp.Sub(last.Timestamp)
+	if times != time.Duration(groups)*10*time.Millisecond {
+		t.Errorf("%d groups and %v pass in the interruption", groups, times)
+	}
+}
