@@ -145,7 +145,7 @@ pub unsafe extern "C" fn hc_sound_open(client: *mut HcClient, sound: u32, reader
 /// Writes `frames` interleaved frames of `channels` floats at `sample_rate` Hz, heard `latency_us`
 /// after this call: the sound that is due then, or silence. Stereo goes to the first two channels.
 /// For the audio thread: neither waits nor allocates. Returns the number of frames with sound, or an
-/// error, of which hc_error does not know.
+/// error without a message.
 ///
 /// # Safety
 /// `reader` is null or came from hc_sound_open and is not closed; `samples` has room for frames ×

@@ -167,6 +167,8 @@ pub struct Player {
     sphere_selected: bool,
     sphere_feed: Option<sphere::SphereFeed>,
     sounds: BTreeMap<u32, sound::SoundFeed>,
+    /// Playback position of the recorded sound, ms.
+    sound_position: f64,
     playback: Option<Playback>,
     /// Playback fetches by ID: request and part.
     playback_fetches: HashMap<u64, (Request, Part)>,
@@ -198,6 +200,7 @@ impl Player {
             sphere_selected: false,
             sphere_feed: None,
             sounds: BTreeMap::new(),
+            sound_position: 0.0,
             playback: None,
             playback_fetches: HashMap::new(),
             receipts: 0,

@@ -130,8 +130,11 @@ struct Turn {
     ring: Arc<Ring>,
     buffer: Arc<Mutex<Buffer>>,
     reference: Reference,
+    /// Local time minus the session's in a recording, and where the relay sends no time.
     base: Option<Nanos>,
+    fallback: Option<Nanos>,
     film: bool,
+    playing: bool,
 }
 
 /// Error: too many tracks are open, or this one is.
@@ -288,7 +291,7 @@ impl Shared {
             e.error.clear();
         }
         e.replayed = a.replayed || a.playback;
-        let packet = samples as Micros * 1_000_000 / Micros::from(format.rate);
+        let packet = (samples as u64 * 1_000_000).div_ceil(u64::from(format.rate)) as Micros;
         let most = if format.packet.is_some() && !e.replayed { LIVE } else { RECORDED };
         let same = e.buffer.as_deref().is_some_and(|b| (lock(b).packet() - packet).abs() <= 1);
         if !same {
@@ -365,7 +368,7 @@ impl Shared {
 
     fn fill(&self, t: &Turn, voices: &mut BTreeMap<u32, (u32, Voice)>) {
         let now = self.now();
-        let Some(base) = t.base.or_else(|| self.relay_base(now)) else { return };
+        let Some(base) = t.base.or_else(|| self.relay_base(now)).or(t.fallback) else { return };
         if voices.get(&t.number).is_none_or(|(version, _)| *version != t.version) {
             match Voice::new(&t.format, t.ring.clone()) {
                 Ok(v) => voices.insert(t.number, (t.version, v)),
@@ -408,11 +411,11 @@ impl Shared {
         let relay = self.relay_base(now);
         let due = decoded.and_then(|decoded| {
             let wait = |t: &Turn| {
-                let base = t.base.or(relay)?;
+                let base = t.base.or(relay).or(t.fallback)?;
                 let own = lock(&t.buffer).own();
                 Some(1000 * postpone((decoded - base) / 1000, own))
             };
-            let live = turns.iter().filter(|t| !t.film && t.reference == Reference::Points);
+            let live = turns.iter().filter(|t| t.playing && !t.film && t.reference == Reference::Points);
             live.filter_map(wait).max().filter(|w| *w > 0).map(|w| decoded + w)
         });
         self.points_due.store(due.unwrap_or(Nanos::MIN), std::sync::atomic::Ordering::Relaxed);
@@ -434,6 +437,99 @@ fn turn(number: u32, e: &Entry) -> Option<Turn> {
         buffer: e.buffer.clone()?,
         reference: e.reference,
         base: e.base.filter(|_| e.replayed),
+        fallback: e.base,
         film: e.track.as_ref()?.film(),
+        playing: e.report.playing,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Nanos = 1_790_000_000_000 * MS;
+
+    fn track(number: u32, packet: Option<Nanos>) -> SoundTrack {
+        let format = Format { codec: Codec::Opus, channels: 1, rate: 48_000, config: None, packet };
+        let label = if packet.is_some() { "Yeti" } else { "audio" };
+        SoundTrack {
+            name: label.into(),
+            number,
+            label: label.into(),
+            position: None,
+            format: Ok(format),
+            group: 10.0,
+            timeline: None,
+        }
+    }
+
+    fn packet(timestamp: Option<u64>, data: Vec<u8>) -> Arrival {
+        Arrival { timestamp, data, previous: None, replayed: false, playback: false, added: 0 }
+    }
+
+    #[test]
+    fn hostile_packets_are_counted_and_bounded() {
+        let shared = Shared::new();
+        shared.set_sounds(&[track(0, Some(10 * MS))]);
+        shared.measures().clock.observe(NOW, NOW, crate::clock::Rtt::default());
+        shared.measures().set_clock(ClockSource::Relay);
+        let time = Some(NOW as u64 / 1000);
+        let hostile: [(Option<u64>, Vec<u8>); 6] = [
+            (time, vec![0xf0; 60_000]),
+            (time, vec![0xf0]),
+            (time, vec![]),
+            (time, vec![0xf8; 100]),
+            (time, b"not Opus but text".to_vec()),
+            (None, vec![0xf0; 100]),
+        ];
+        for i in 0..60 {
+            let (timestamp, data) = hostile[i % hostile.len()].clone();
+            shared.sound_arrived(NOW, 0, packet(timestamp, data));
+        }
+        let (stats, error) = shared.sound_stats(0).unwrap_or_default();
+        assert_eq!((stats.refused, stats.counts.received), (60, 0));
+        assert!(error.starts_with("the sound of “Yeti” cannot be played: a packet "), "{error}");
+        // 10,000 a second, and far from the clock.
+        for i in 0..10_000 {
+            shared.sound_arrived(NOW, 0, packet(Some(NOW as u64 / 1000 + i * 100), vec![0xf0; 200]));
+            shared.sound_arrived(NOW, 0, packet(Some(NOW as u64 / 1000 + 20_000_000 + i), vec![0xf0; 200]));
+        }
+        let (stats, error) = shared.sound_stats(0).unwrap_or_default();
+        assert!(stats.buffer_ms <= 1300.0 && stats.counts.far >= 9_000, "{stats:?}");
+        assert_eq!(error, "");
+    }
+
+    #[test]
+    fn a_track_has_one_reader() {
+        let shared = Arc::new(Shared::new());
+        let first = shared.open_sound(0);
+        assert!(first.is_ok());
+        assert_eq!(shared.open_sound(0).err(), Some(SoundBusy));
+        drop(first);
+        assert!(shared.open_sound(0).is_ok());
+        let readers: Vec<_> = (1..=MAX_OPEN as u32).map(|n| shared.open_sound(n)).collect();
+        assert_eq!(readers.iter().filter(|r| r.is_ok()).count(), MAX_OPEN);
+    }
+
+    #[test]
+    fn says_why_a_track_cannot_be_played() {
+        let shared = Shared::new();
+        let why = "its codec is vorbis, but this client plays only Opus and AAC-LC";
+        shared.set_sounds(&[SoundTrack { format: Err(why.into()), ..track(3, None) }]);
+        let (_, error) = shared.sound_stats(3).unwrap_or_default();
+        assert_eq!(error, format!("the sound of “audio” cannot be played: {why}"));
+        assert!(shared.sound_stats(4).is_none());
+    }
+
+    #[test]
+    fn delay_of_pictures_is_the_median_of_the_recent() {
+        let mut d = Displayed::default();
+        assert_eq!(d.shift(NOW), None);
+        for i in 0..40 {
+            let delay = if i % 5 == 0 { 90 } else { 30 };
+            d.note(NOW + i * 33 * MS, NOW + (i * 33 - delay) * MS);
+        }
+        assert_eq!(d.shift(NOW + 1300 * MS), Some(30 * MS));
+        assert_eq!(d.shift(NOW + 5000 * MS), None);
+    }
 }

@@ -59,7 +59,8 @@ namespace Holocast
             client = of;
             rate = AudioSettings.outputSampleRate;
             AudioSettings.GetDSPBufferSize(out int length, out int buffers);
-            latencyUs = 1000000L * length * buffers / Mathf.Max(rate, 1);
+            // FMOD's average latency.
+            latencyUs = 500000L * length * Mathf.Max(2 * buffers - 3, 1) / Mathf.Max(rate, 1);
             placed = (track.flags & Abi.SoundPlaced) != 0;
             source = GetComponent<AudioSource>();
             source.playOnAwake = false;

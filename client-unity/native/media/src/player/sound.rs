@@ -15,10 +15,14 @@ const MAX_OBJECT: usize = 64 << 10;
 /// Recorded sound is fetched this far ahead, in windows, ms.
 const AHEAD: f64 = 2000.0;
 const WINDOW: f64 = 1000.0;
+/// A position this far before the last is a jump, ms.
+const BACK: f64 = 200.0;
 
 /// A track that the application plays.
 #[derive(Debug, Default)]
 pub(super) struct SoundFeed {
+    /// Name of the subscribed track.
+    name: String,
     /// Everything before this media time has been requested, ms.
     until: Option<f64>,
     request: Option<Request>,
@@ -51,9 +55,12 @@ impl Player {
         let tracks = self.catalog.as_ref().map(|c| c.sounds.clone()).unwrap_or_default();
         self.shared.set_sounds(&tracks);
         for number in self.sounds.keys().copied().collect::<Vec<_>>() {
-            if !tracks.iter().any(|t| t.number == number && t.format.is_ok()) {
+            let track = tracks.iter().find(|t| t.number == number && t.format.is_ok());
+            let same = self.sounds.get(&number).zip(track).is_some_and(|(f, t)| f.name == t.name);
+            if !same {
                 self.unsubscribe_sound(s, number);
-            } else {
+            }
+            if track.is_some() {
                 self.subscribe_sound(now, s, number);
             }
         }
@@ -80,6 +87,10 @@ impl Player {
             .connection
             .as_ref()
             .is_none_or(|c| c.of(purpose).is_some() || c.retries.iter().any(|r| r.1 == purpose));
+        let name = self.sound_track(number).map(|t| t.name.clone()).unwrap_or_default();
+        if let Some(f) = self.sounds.get_mut(&number) {
+            f.name = name;
+        }
         if !asked && self.playback.is_none() {
             self.begin(now, s, purpose);
         }
@@ -154,6 +165,9 @@ impl Player {
     pub(super) fn play_sounds(&mut self, now: Nanos, s: &mut Session) {
         let Some(p) = &self.playback else { return };
         let (position, still) = (p.position(), !p.playing() || p.waiting());
+        if position + BACK < std::mem::replace(&mut self.sound_position, position) {
+            self.jump_sounds(now, s);
+        }
         for number in self.sounds.keys().copied().collect::<Vec<_>>() {
             let recorded = self.recording.as_ref().and_then(|r| r.sounds.iter().find(|t| t.number == number));
             let Some((name, line, group)) = recorded.and_then(|t| Some((t.name.clone(), t.timeline?, t.group))) else {
