@@ -445,6 +445,8 @@ fn turn(number: u32, e: &Entry) -> Option<Turn> {
 
 #[cfg(test)]
 mod tests {
+    use sound::Codec;
+
     use super::*;
 
     const NOW: Nanos = 1_790_000_000_000 * MS;
