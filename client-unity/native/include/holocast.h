@@ -4,8 +4,9 @@
  * callbacks.
  *
  * Threads: all functions may be called concurrently from any thread, except that hc_close must be the last call for
- * a client and must not overlap another. Calls do not block on the network or on decoding, except that hc_close
- * waits up to a second for the library's threads, and hc_decode decodes on the calling thread.
+ * a client and must not overlap another; hc_sound_read and hc_sound_close need no client. Calls do not block on the
+ * network or on decoding, except that hc_close waits up to a second for the library's threads, and hc_decode decodes
+ * on the calling thread.
  *
  * Structs: set `size` to sizeof before a call; any other size is HC_E_VERSION. There is no implicit padding. Only
  * platforms with 64-bit pointers are supported.
@@ -26,7 +27,7 @@
 #include <stdint.h>
 
 // Returned by hc_abi_version. Changes with every change to a function or struct.
-#define HC_ABI_VERSION 6
+#define HC_ABI_VERSION 7
 
 // Results. Negative values are errors; hc_error returns the message.
 #define HC_OK 0
@@ -46,7 +47,7 @@
 // Frame or picture already released or never acquired.
 #define HC_E_HANDLE -4
 
-// Two frames of the camera, or two pictures, are already acquired.
+// Two frames of the camera, or two pictures, are already acquired, or the sound is already open.
 #define HC_E_BUSY -5
 
 // Invalid URL.
@@ -216,8 +217,29 @@
 // Waiting for data.
 #define HC_PLAYBACK_WAITING 8
 
+// HcSound.sound of the first track that is not a microphone's: the sound of 360° video.
+#define HC_SOUND_FILM 65536
+
+// HcSound.flags: open.
+#define HC_SOUND_OPEN 1
+
+// HcSound.flags: `position` is set.
+#define HC_SOUND_PLACED 2
+
+// HcSoundStats.flags: sound is being played.
+#define HC_SOUND_PLAYING 4
+
+// HcSoundStats.flags: `delay_ms` is set.
+#define HC_SOUND_DELAY 8
+
+// HcSoundStats.flags: `lip_offset_ms` is set.
+#define HC_SOUND_LIP_OFFSET 16
+
 // A connection to a relay. Free it with hc_close.
 typedef struct HcClient HcClient;
+
+// A track of sound for the audio thread. Free it with hc_sound_close. It may outlive its client.
+typedef struct HcSoundReader HcSoundReader;
 
 // Arguments of hc_open. Strings are copied.
 typedef struct {
@@ -482,6 +504,50 @@ typedef struct {
   double position_ms;
 } HcPlayback;
 
+// A track of sound.
+typedef struct {
+  uint32_t size;
+  // The microphone's number; HC_SOUND_FILM and up for the sound of 360° video.
+  uint32_t sound;
+  // HC_SOUND_…
+  uint32_t flags;
+  // 1 or 2; 0 if the client cannot play the track.
+  uint32_t channels;
+  // Place from which the sound comes, studio coordinates, mm.
+  double position[3];
+  // The microphone's name.
+  char name[64];
+} HcSound;
+
+// State of a track of sound. Counts cover the whole run.
+typedef struct {
+  uint32_t size;
+  // HC_SOUND_…
+  uint32_t flags;
+  // Capture to sound, ms; in a recording, arrival to sound.
+  double delay_ms;
+  // Delay of sound minus that of points or pictures, ms; positive where sound is late.
+  double lip_offset_ms;
+  // Sound received and not played yet, ms.
+  double buffer_ms;
+  // Sound played in place of missing packets, ms.
+  double concealed_ms;
+  // Packets received.
+  uint64_t packets;
+  // Missing packets played from their repetition.
+  uint64_t packets_repeated;
+  // Packets after their time.
+  uint64_t packets_late;
+  // Packets that contradict the catalog or the clock, too many at a time, and undecodable ones.
+  uint64_t packets_refused;
+  // Times the delay was corrected by a jump.
+  uint64_t jumps;
+  // Times the audio thread found too little sound.
+  uint64_t starved;
+  // Why the track cannot be played, as a sentence; "" if it can.
+  char error[192];
+} HcSoundStats;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -585,6 +651,32 @@ int32_t hc_decode(const uint8_t *const *objects,
 // as the URL, and the hash as the certificate hash. Waits up to three seconds for the relay: call it
 // on a separate thread.
 int32_t hc_pair(const char *link, char *buffer, size_t capacity, size_t *needed);
+
+// Returns the catalog's tracks of sound. Set sounds[0].size. To query the count, pass null sounds
+// with capacity 0.
+int32_t hc_sounds(HcClient *client, HcSound *sounds, uint32_t capacity, uint32_t *count);
+
+// Begins to receive and decode a track of sound, whether or not it is in the catalog yet, until
+// hc_sound_close. Sets *reader to null unless the result is HC_OK. A track has one reader at a time,
+// a client sixteen.
+int32_t hc_sound_open(HcClient *client, uint32_t sound, HcSoundReader **reader);
+
+// Writes `frames` interleaved frames of `channels` floats at `sample_rate` Hz, heard `latency_us`
+// after this call: the sound that is due then, or silence. Stereo goes to the first two channels.
+// For the audio thread: neither waits nor allocates. Returns the number of frames with sound, or an
+// error without a message.
+int32_t hc_sound_read(HcSoundReader *reader,
+                      float *samples,
+                      uint32_t frames,
+                      uint32_t channels,
+                      uint32_t sample_rate,
+                      int64_t latency_us);
+
+// Ends a track's playback and frees the reader. Accepts null.
+void hc_sound_close(HcSoundReader *reader);
+
+// Returns the state of a track of sound, or HC_EMPTY if it is neither open nor in the catalog.
+int32_t hc_sound_stats(HcClient *client, uint32_t sound, HcSoundStats *stats);
 
 #ifdef __cplusplus
 }  // extern "C"

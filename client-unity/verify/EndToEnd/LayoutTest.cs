@@ -17,7 +17,8 @@ namespace Holocast.Verify
     {
         static readonly Type[] Structs =
             { typeof(HcConfig), typeof(HcState), typeof(HcTrack), typeof(HcSubscribe), typeof(HcFrame),
-            typeof(HcPicture), typeof(HcClock), typeof(HcStats), typeof(HcPlayback) };
+            typeof(HcPicture), typeof(HcClock), typeof(HcStats), typeof(HcPlayback), typeof(HcSound),
+            typeof(HcSoundStats) };
 
         public static int Run(string header, string folder)
         {

@@ -47,6 +47,8 @@ namespace Holocast.Verify
             ("undecodable 360° video", SphereUndecodable),
             ("recorded 360° video", RecordedSphere),
             ("tiles of recorded 360° video", RecordedTiles),
+            ("sound of 360° video", SoundTests.Film),
+            ("sound of a microphone", SoundTests.Microphone),
             ("token", Token),
         };
 

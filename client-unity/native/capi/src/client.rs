@@ -179,6 +179,10 @@ impl HcClient {
         Ok(client)
     }
 
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     pub(crate) fn note(&self, text: &str) {
         self.shared.note_error(text);
     }

@@ -5,15 +5,19 @@
 
 mod client;
 mod decode;
+mod sound;
 mod strings;
 
 use std::ffi::c_char;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 pub use client::HcClient;
+pub use sound::{
+    hc_sound_close, hc_sound_open, hc_sound_read, hc_sound_stats, hc_sounds, HcSound, HcSoundReader, HcSoundStats,
+};
 
 /// Returned by hc_abi_version. Changes with every change to a function or struct.
-pub const HC_ABI_VERSION: u32 = 6;
+pub const HC_ABI_VERSION: u32 = 7;
 
 /// Results. Negative values are errors; hc_error returns the message.
 pub const HC_OK: i32 = 0;
@@ -27,7 +31,7 @@ pub const HC_E_VERSION: i32 = -2;
 pub const HC_E_BUFFER: i32 = -3;
 /// Frame or picture already released or never acquired.
 pub const HC_E_HANDLE: i32 = -4;
-/// Two frames of the camera, or two pictures, are already acquired.
+/// Two frames of the camera, or two pictures, are already acquired, or the sound is already open.
 pub const HC_E_BUSY: i32 = -5;
 /// Invalid URL.
 pub const HC_E_URL: i32 = -6;
@@ -154,6 +158,23 @@ pub const HC_PLAYBACK_PLAYING: u32 = 2;
 pub const HC_PLAYBACK_IS_LIVE: u32 = 4;
 /// Waiting for data.
 pub const HC_PLAYBACK_WAITING: u32 = 8;
+
+/// HcSound.sound of the first track that is not a microphone's: the sound of 360° video.
+pub const HC_SOUND_FILM: u32 = 0x1_0000;
+
+/// HcSound.flags: open.
+pub const HC_SOUND_OPEN: u32 = 1;
+/// HcSound.flags: `position` is set.
+pub const HC_SOUND_PLACED: u32 = 2;
+/// HcSoundStats.flags: sound is being played.
+pub const HC_SOUND_PLAYING: u32 = 4;
+/// HcSoundStats.flags: `delay_ms` is set.
+pub const HC_SOUND_DELAY: u32 = 8;
+/// HcSoundStats.flags: `lip_offset_ms` is set.
+pub const HC_SOUND_LIP_OFFSET: u32 = 16;
+
+/// Maximum samples of one hc_sound_read.
+const MAX_READ: usize = 1 << 20;
 
 /// Arguments of hc_open. Strings are copied.
 #[repr(C)]

@@ -8,8 +8,10 @@ use base64::Engine;
 use cloud::{Layout, Lens, Transform};
 use serde_json::{Map, Value};
 
+mod sound;
 mod sphere;
 
+pub use sound::{SoundTrack, FILM};
 pub(crate) use sphere::rates;
 pub use sphere::{Rates, Sphere, TileTrack};
 
@@ -23,6 +25,7 @@ const MAX_TRACKS: usize = 4096;
 const MAX_POINTS: u64 = 4096 * 3072;
 const MAX_SIDE: u64 = 4096;
 const MAX_CAMERAS: usize = 64;
+const MAX_SOUNDS: usize = 64;
 
 /// A catalog error, located by its JSON path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -116,6 +119,8 @@ pub struct Catalog {
     pub tiles: Vec<TileTrack>,
     /// Name of the track with the tiles' rates and distortions.
     pub rates: Option<String>,
+    /// Tracks of sound (docs/spec/sound.md, docs/spec/tiles.md).
+    pub sounds: Vec<SoundTrack>,
 }
 
 impl Catalog {
@@ -381,6 +386,9 @@ fn read(doc: &Map<String, Value>) -> Parsed<Catalog> {
                 return wrong(&f.at("hcsphere"), "an earlier track has one too");
             }
             c.sphere = Some(sphere::sphere(&f, &inits)?);
+        }
+        if packaging == Some("loc") && f.text("role")? == Some("audio") && c.sounds.len() < MAX_SOUNDS {
+            c.sounds.extend(sound::sound(&f, &inits, &c.sounds));
         }
         if packaging != Some("hcpf") {
             continue;

@@ -24,6 +24,10 @@ const HISTORY: u64 = 64;
 const RESTART_GAP: u64 = 1000;
 /// Maximum frames of a camera acquired at a time.
 const MAX_ACQUIRED: usize = 2;
+/// Maximum frames that wait for their sound, and their longest wait. A longer one is another run of a
+/// replay.
+const MAX_WAITING: usize = 6;
+const MAX_WAIT: Nanos = 100_000_000;
 /// Maximum unused frame buffers kept.
 const MAX_FREE: usize = 3;
 
@@ -81,6 +85,13 @@ pub struct FrameInfo {
     pub subject: Option<Subject>,
 }
 
+impl FrameInfo {
+    /// Capture time.
+    pub fn captured(&self) -> Nanos {
+        Nanos::try_from(self.header.capture_time).unwrap_or(Nanos::MAX).saturating_mul(1000)
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Decoded {
     pub info: FrameInfo,
@@ -118,6 +129,8 @@ pub(crate) struct Camera {
     pub queue: VecDeque<Job>,
     pub decoding: bool,
     pub newest: Option<Decoded>,
+    /// Frames that wait for their sound.
+    pub waiting: VecDeque<Decoded>,
     pub acquired: Vec<(u64, Decoded)>,
     pub free: Vec<Vec<u32>>,
     pub counters: Counters,
@@ -177,8 +190,40 @@ impl Camera {
         self.queue.clear();
         (self.video, self.broken) = (None, false);
         self.undecodable = 0;
-        if let Some(d) = self.newest.take() {
+        for d in self.newest.take().into_iter().chain(std::mem::take(&mut self.waiting)) {
             self.give_back(d.words);
+        }
+    }
+
+    /// Keeps a decoded frame until it is due: `due`, a local time minus capture time, or now.
+    pub fn keep(&mut self, d: Decoded, due: Nanos) {
+        if due == Nanos::MIN && self.waiting.is_empty() {
+            return self.show(d);
+        }
+        self.waiting.push_back(d);
+        while self.waiting.len() > MAX_WAITING {
+            if let Some(d) = self.waiting.pop_front() {
+                self.show(d);
+            }
+        }
+    }
+
+    /// Makes the frames that are due available.
+    pub fn release_due(&mut self, now: Nanos, due: Nanos) {
+        let is_due = |d: &Decoded| {
+            let wait = d.info.captured().saturating_add(due) - now;
+            due == Nanos::MIN || wait <= 0 || wait > MAX_WAIT
+        };
+        while self.waiting.front().is_some_and(is_due) {
+            if let Some(d) = self.waiting.pop_front() {
+                self.show(d);
+            }
+        }
+    }
+
+    fn show(&mut self, d: Decoded) {
+        if let Some(old) = self.newest.replace(d) {
+            self.give_back(old.words);
         }
     }
 
@@ -193,7 +238,7 @@ impl Camera {
     }
 
     pub fn bytes(&self) -> usize {
-        let words = self.newest.iter().map(|d| d.words.capacity()).sum::<usize>()
+        let words = self.newest.iter().chain(&self.waiting).map(|d| d.words.capacity()).sum::<usize>()
             + self.acquired.iter().map(|(_, d)| d.words.capacity()).sum::<usize>()
             + self.free.iter().map(Vec::capacity).sum::<usize>();
         4 * words + self.queue.iter().flat_map(|j| &j.objects).map(Vec::capacity).sum::<usize>()

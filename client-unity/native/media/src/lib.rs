@@ -14,6 +14,7 @@ mod player;
 mod receipt;
 mod screen;
 mod shared;
+mod sound;
 pub mod token;
 
 pub use feed::{Acquired, FrameInfo};
@@ -23,6 +24,7 @@ pub use shared::{
     ClockInfo, ClockSource, Command, Phase, PlaybackAction, PlaybackInfo, Selection, Shared, Stats, Status, TooMany,
     TrackInfo,
 };
+pub use sound::{SoundBusy, SoundInfo, SoundStats};
 pub use video::Matrix;
 
 /// First namespace field of all sessions.

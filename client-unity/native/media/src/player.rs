@@ -1,6 +1,7 @@
 //! The player: follows a session across connections.
 
 mod recorded;
+mod sound;
 mod sphere;
 mod tiles;
 
@@ -93,6 +94,10 @@ enum Purpose {
     RecordedTile,
     /// Rates and distortions of recorded GoPs.
     RecordedRates,
+    /// A track of sound, by number.
+    Sound(u32),
+    /// Recorded sound.
+    RecordedSound(u32),
     /// Missing parts of a camera's frames.
     Repair(u16),
     Recording,
@@ -166,6 +171,9 @@ pub struct Player {
     feeds: BTreeMap<u16, Feed>,
     sphere_selected: bool,
     sphere_feed: Option<sphere::SphereFeed>,
+    sounds: BTreeMap<u32, sound::SoundFeed>,
+    /// Playback position of the recorded sound, ms.
+    sound_position: f64,
     playback: Option<Playback>,
     /// Playback fetches by ID: request and part.
     playback_fetches: HashMap<u64, (Request, Part)>,
@@ -196,6 +204,8 @@ impl Player {
             feeds: BTreeMap::new(),
             sphere_selected: false,
             sphere_feed: None,
+            sounds: BTreeMap::new(),
+            sound_position: 0.0,
             playback: None,
             playback_fetches: HashMap::new(),
             receipts: 0,
@@ -334,7 +344,12 @@ impl Player {
                 let Some((name, o)) = self.sphere_options(now) else { return };
                 s.subscribe(now, &self.track(&name), o)
             }
+            Purpose::Sound(number) => {
+                let Some((name, o)) = self.sound_options(number) else { return };
+                s.subscribe(now, &self.track(&name), o)
+            }
             Purpose::PlaybackFetch(_)
+            | Purpose::RecordedSound(_)
             | Purpose::Past { .. }
             | Purpose::Repair(_)
             | Purpose::Tile(_)
@@ -380,6 +395,7 @@ impl Player {
         }
         self.connection = None;
         self.unsubscribe_tiles(None);
+        self.drop_sounds(None);
         for camera in self.feeds.keys().copied().collect::<Vec<_>>() {
             self.drop_parts(camera);
         }
@@ -423,6 +439,7 @@ impl Player {
                 (Purpose::Points(camera), Event::Object(o)) => self.points(now, camera, o, false),
                 (Purpose::Points(camera), Event::Cut { group, remote, .. }) => self.cut(now, camera, group, remote),
                 (Purpose::Sphere, e) => self.old_sphere_event(now, e),
+                (Purpose::Sound(number), Event::Object(o)) => self.sound_object(now, number, o, false),
                 _ => {}
             }
             return;
@@ -447,6 +464,7 @@ impl Player {
                 }
                 Purpose::Repair(camera) => self.repaired(now, s, request, camera),
                 Purpose::RecordedTile | Purpose::RecordedRates => self.recorded_fetch_over(now, request, true),
+                Purpose::RecordedSound(number) => self.recorded_sound_over(now, request, number, true),
                 Purpose::Past { .. } => {
                     if let Some(c) = &mut self.connection {
                         c.requests.remove(&request);
@@ -538,6 +556,8 @@ impl Player {
                     self.supersede();
                 }
             }
+            Purpose::Sound(number) => self.sound_object(now, number, o, false),
+            Purpose::RecordedSound(number) => self.sound_object(now, number, o, true),
             Purpose::Tile(tile) => self.tile_object(now, tile, o),
             Purpose::Rates if normal => self.tile_rates(&o.payload),
             Purpose::RecordedTile => self.recorded_tile_object(now, o),
@@ -830,6 +850,7 @@ impl Player {
             self.subscribe_camera(now, s, *camera);
         }
         self.apply_sphere(now, s);
+        self.apply_sounds(now, s);
         self.update_track_status(&catalog, &selected);
         self.set_playback_parts();
         self.play(now, s);
@@ -901,6 +922,7 @@ impl Player {
         self.feeds.clear();
         // Keep showing the last picture. If the publisher returns, start over.
         self.unsubscribe_sphere(s);
+        self.drop_sounds(Some(s));
         self.sphere_feed = None;
         self.catalog = None;
     }
@@ -949,7 +971,7 @@ impl Player {
             }
             // A publisher without a recording rejects the track.
             Purpose::Recording if e.code == request::DOES_NOT_EXIST => {}
-            Purpose::Poses | Purpose::Points(_) | Purpose::Sphere | Purpose::Recording => {
+            Purpose::Poses | Purpose::Points(_) | Purpose::Sphere | Purpose::Sound(_) | Purpose::Recording => {
                 self.retry(now + RETRY / 2, purpose)
             }
             Purpose::PlaybackFetch(id) => {
@@ -961,6 +983,7 @@ impl Player {
             Purpose::Repair(camera) => self.repaired(now, s, request, camera),
             Purpose::Tile(_) => self.tile_gone(request),
             Purpose::RecordedTile | Purpose::RecordedRates => self.recorded_fetch_over(now, request, false),
+            Purpose::RecordedSound(number) => self.recorded_sound_over(now, request, number, false),
             // Optional: the viewer works without them.
             Purpose::Receipts | Purpose::Past { .. } | Purpose::Rates => {}
         }
@@ -988,7 +1011,7 @@ impl Player {
                 self.forward(camera, out);
                 self.retry(now + RETRY / 2, purpose);
             }
-            Purpose::Sphere => self.retry(now + RETRY / 2, purpose),
+            Purpose::Sphere | Purpose::Sound(_) => self.retry(now + RETRY / 2, purpose),
             Purpose::Clock | Purpose::Poses | Purpose::Recording => self.retry(now + RETRY, purpose),
             _ => {}
         }
@@ -1095,9 +1118,11 @@ impl Player {
             self.set_playback_parts();
             self.list_tiles();
             self.jump_sphere();
+            self.jump_sounds(now, s);
         } else if let PlaybackAction::Seek(_) = action {
             self.unsubscribe_tiles(Some(s));
             self.jump_sphere();
+            self.jump_sounds(now, s);
         }
         let Some(p) = &mut self.playback else { return };
         match action {
@@ -1127,6 +1152,7 @@ impl Player {
         self.unsubscribe_tiles(Some(s));
         self.list_tiles();
         self.jump_sphere();
+        self.jump_sounds(now, s);
         self.subscribe_sphere(now, s);
     }
 
@@ -1184,6 +1210,7 @@ impl Player {
         }
         self.set_sphere_position(now);
         self.fetch_recorded_tiles(now, s);
+        self.play_sounds(now, s);
     }
 
     fn update_playback_status(&mut self) {
@@ -1238,6 +1265,7 @@ impl Player {
                     changed = true;
                     self.sphere_selected = wanted;
                 }
+                Command::Sound(number, wanted) => self.select_sound(now, s.as_deref_mut(), number, wanted),
                 Command::Gaze { direction, view } => self.gaze(now, s.as_deref_mut(), direction, view),
                 Command::Playback(action) => {
                     if let Some(s) = s.as_deref_mut() {
@@ -1309,6 +1337,7 @@ impl Player {
                     p @ (Purpose::PlaybackFetch(_)
                     | Purpose::Repair(_)
                     | Purpose::RecordedTile
+                    | Purpose::RecordedSound(_)
                     | Purpose::RecordedRates),
                 ) => Some((*r, *p)),
                 _ => None,
@@ -1325,6 +1354,10 @@ impl Player {
                 Purpose::Repair(camera) => {
                     s.cancel(request);
                     self.repaired(now, s, request, camera);
+                }
+                Purpose::RecordedSound(number) => {
+                    s.cancel(request);
+                    self.recorded_sound_over(now, request, number, false);
                 }
                 _ => {
                     s.cancel(request);
@@ -1346,6 +1379,7 @@ impl Player {
         for purpose in due {
             match purpose {
                 Purpose::Sphere if self.playback.is_some() || self.sphere_feed.is_none() => {}
+                Purpose::Sound(number) if self.playback.is_some() || !self.sounds.contains_key(&number) => {}
                 Purpose::Points(camera) if self.playback.is_some() || !self.feeds.contains_key(&camera) => {}
                 Purpose::Recording if !self.shared.with_status(|s| s.replayed) => {}
                 p => self.begin(now, s, p),

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use cloud::{Decoder, Frame, FrameError, Layout, Limits};
 use moqt::{BufferPool, Nanos};
@@ -16,6 +17,7 @@ use crate::feed::{Acquired, Camera, Decoded, FrameInfo, Job, Source};
 use crate::meter::{Live, Meter, Run, Seen};
 use crate::mosaic::{compose, NextTile, Part, TileJob};
 use crate::screen::{AcquiredPicture, Chunk, Next, PictureInfo, Screen, Shown, SphereDecoder};
+use crate::sound::{Displayed, Sounds};
 
 /// State of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -149,6 +151,8 @@ pub enum Command {
     Playback(PlaybackAction),
     /// Request a key frame of a camera.
     Key(u16),
+    /// Subscribe to or unsubscribe from a track of sound, by number.
+    Sound(u32, bool),
     /// Send the receipt of a shown frame.
     Receipt {
         /// Camera number.
@@ -361,7 +365,7 @@ type Wake = Box<dyn Fn() + Send + Sync>;
 
 /// State shared between threads.
 pub struct Shared {
-    began: Instant,
+    pub(crate) local: sound::Clock,
     began_at: Nanos,
     /// Buffers for objects.
     pub pool: Arc<BufferPool>,
@@ -377,6 +381,15 @@ pub struct Shared {
     commands: Mutex<VecDeque<Command>>,
     wake: Mutex<Option<Wake>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    sounds: Mutex<Sounds>,
+    pub(crate) sounds_changed: Condvar,
+    /// Delays of points as shown and as decoded, and of 360° pictures.
+    pub(crate) points_shown: Mutex<Displayed>,
+    pub(crate) points_decoded: Mutex<Displayed>,
+    pub(crate) pictures_shown: Mutex<Displayed>,
+    /// Local time minus capture time before which points are not shown, as sound arrives later;
+    /// i64::MIN: none.
+    pub(crate) points_due: AtomicI64,
 }
 
 impl std::fmt::Debug for Shared {
@@ -392,17 +405,17 @@ impl Default for Shared {
 }
 
 /// Locks a mutex, ignoring poisoning: a panic leaves at worst an inaccurate count.
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
     /// Starts the local clock.
     pub fn new() -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let local = sound::Clock::default();
         Shared {
-            began: Instant::now(),
-            began_at: since.as_nanos() as Nanos,
+            local,
+            began_at: local.now(),
             pool: Arc::default(),
             status: Mutex::default(),
             measures: Mutex::default(),
@@ -415,13 +428,19 @@ impl Shared {
             commands: Mutex::default(),
             wake: Mutex::default(),
             threads: Mutex::default(),
+            sounds: Mutex::default(),
+            sounds_changed: Condvar::new(),
+            points_shown: Mutex::default(),
+            points_decoded: Mutex::default(),
+            pictures_shown: Mutex::default(),
+            points_due: AtomicI64::new(Nanos::MIN),
         }
     }
 
     /// Local time: nanoseconds since 1970, following the system clock at creation and monotonic
     /// from then on.
     pub fn now(&self) -> Nanos {
-        self.began_at + self.began.elapsed().as_nanos() as Nanos
+        self.local.now()
     }
 
     pub(crate) fn status(&self) -> MutexGuard<'_, Status> {
@@ -434,6 +453,10 @@ impl Shared {
 
     pub(crate) fn cameras(&self) -> MutexGuard<'_, BTreeMap<u16, Camera>> {
         lock(&self.cameras)
+    }
+
+    pub(crate) fn sounds(&self) -> MutexGuard<'_, Sounds> {
+        lock(&self.sounds)
     }
 
     pub(crate) fn screen(&self) -> MutexGuard<'_, Screen> {
@@ -497,6 +520,7 @@ impl Shared {
     pub fn acquire(&self, camera: u16) -> Result<Option<Acquired>, TooMany> {
         let mut cameras = self.cameras();
         let Some(c) = cameras.get_mut(&camera) else { return Ok(None) };
+        c.release_due(self.now(), self.points_due.load(Relaxed));
         if c.newest.is_none() {
             return Ok(None);
         }
@@ -547,8 +571,9 @@ impl Shared {
         };
         if let Some(at) = shown {
             let delay = {
-                let mut m = self.measures();
                 let at = at.clamp(0, info.decoded.saturating_add(MAX_DELAY));
+                lock(&self.points_shown).note(at, info.captured());
+                let mut m = self.measures();
                 let delay = if info.replayed { at - info.arrived } else { m.since_capture(&info, at) };
                 m.all.shown(camera, at, delay);
                 m.cameras.entry(camera).or_default().shown(camera, at, delay);
@@ -577,6 +602,7 @@ impl Shared {
         let Some(info) = self.screen().release(handle) else { return false };
         if let Some(at) = shown {
             let at = at.clamp(0, info.decoded.saturating_add(MAX_DELAY));
+            lock(&self.pictures_shown).note(at, info.captured);
             let mut m = self.measures();
             let delay = m.since_picture(&info, at);
             m.sphere.meter.shown(0, at, delay);
@@ -710,11 +736,15 @@ impl Shared {
                 std::thread::Builder::new().name(format!("holocast-tiles-{i}")).spawn(move || shared.run_tiles())?;
             lock(&self.threads).push(t);
         }
+        let shared = self.clone();
+        let t = std::thread::Builder::new().name("holocast-sound".into()).spawn(move || shared.run_sounds())?;
+        lock(&self.threads).push(t);
         Ok(())
     }
 
     /// Stops the decoders.
     pub fn stop(&self) {
+        self.stop_sounds();
         lock(&self.work).over = true;
         self.ready.notify_all();
         self.with_screen(|s| s.over = true);
@@ -947,6 +977,7 @@ impl Shared {
                 subject,
             };
             self.measures().decoded(&mut info, job.late);
+            lock(&self.points_decoded).note(now, info.captured());
             info
         });
         let layout = track.layout;
@@ -967,8 +998,8 @@ impl Shared {
                     c.counters.partial += u64::from(info.descriptions < u32::from(info.header.descriptions));
                     if job.late && layout != Layout::W {
                         c.give_back(words);
-                    } else if let Some(d) = c.newest.replace(Decoded { info, words }) {
-                        c.give_back(d.words);
+                    } else {
+                        c.keep(Decoded { info, words }, self.points_due.load(Relaxed));
                     }
                     None
                 }

@@ -185,6 +185,8 @@ pub struct Properties {
     pub video_config: Option<Vec<u8>>,
     /// The publisher begins a group on request (§12.6).
     pub dynamic_groups: bool,
+    /// The track's previous packet of sound (docs/spec/sound.md).
+    pub previous: Option<Vec<u8>>,
     /// Type of a mandatory track property (§2.5.1), if any. None is supported.
     pub unknown_mandatory: Option<u64>,
     /// At least one property is present.
@@ -490,6 +492,8 @@ const REPLAYED: u64 = 0x6863_7270;
 const TIMESTAMP: u64 = 0x0a;
 const VIDEO_CONFIG: u64 = 0x0d;
 const PAYLOAD_LENGTH: u64 = 0x6863_706c;
+/// Property of an object: the track's previous packet of sound.
+const PREVIOUS: u64 = 0x6863_6175;
 
 fn cut_pair(e: ReadError) -> ReadError {
     match e {
@@ -527,6 +531,8 @@ fn pairs(b: &[u8], of_track: bool, p: &mut Properties, nested: bool) -> Read<()>
                 pairs(value, of_track, p, true)?;
             } else if kind == VIDEO_CONFIG && !of_track {
                 p.video_config = Some(value.to_vec());
+            } else if kind == PREVIOUS && !of_track {
+                p.previous = Some(value.to_vec());
             }
             continue;
         }

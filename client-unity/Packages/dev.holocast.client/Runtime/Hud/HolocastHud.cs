@@ -218,6 +218,24 @@ namespace Holocast
             {
                 t.Add("\n360° video available: add a HolocastSphere to show it");
             }
+            for (int i = 0; i < session.Sounds.Count; i++)
+            {
+                ComposeSound(t, session.Sounds[i]);
+            }
+        }
+
+        static void ComposeSound(TextBuffer t, HolocastSound sound)
+        {
+            if (!sound.TryGetStatistics(out HolocastSoundStatistics s) || !s.Playing)
+            {
+                return;
+            }
+            t.Add(t.Length > 0 && t[t.Length - 1] != '\n' ? "\nSound " : "Sound ").Add(s.DelayMs).Add(" ms  buffer ")
+                .Add(s.BufferMs).Add("  concealed ").Add(s.ConcealedMs);
+            if (s.HasLipOffset)
+            {
+                t.Add("  lip offset ").Add(s.LipOffsetMs);
+            }
         }
 
         static bool Same(TextBuffer a, TextBuffer b)

@@ -7,7 +7,7 @@ namespace Holocast.Native
 
     static class Abi
     {
-        public const uint Version = 6;
+        public const uint Version = 7;
 
         public const int Ok = 0;
         public const int Empty = 1;
@@ -53,6 +53,13 @@ namespace Holocast.Native
         public const uint PlaybackPlaying = 2;
         public const uint PlaybackIsLive = 4;
         public const uint PlaybackWaiting = 8;
+
+        public const uint SoundFilm = 0x10000;
+
+        public const uint SoundPlaced = 2;
+        public const uint SoundPlaying = 4;
+        public const uint SoundDelay = 8;
+        public const uint SoundLipOffset = 16;
     }
 
     enum HcPhase : uint
@@ -257,5 +264,38 @@ namespace Holocast.Native
         public uint flags;
         public double durationMs;
         public double positionMs;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    unsafe struct HcSound
+    {
+        public const int NameLength = 64;
+
+        public uint size;
+        public uint sound;
+        public uint flags;
+        public uint channels;
+        public fixed double position[3];
+        public fixed byte name[NameLength];
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    unsafe struct HcSoundStats
+    {
+        public const int ErrorLength = 192;
+
+        public uint size;
+        public uint flags;
+        public double delayMs;
+        public double lipOffsetMs;
+        public double bufferMs;
+        public double concealedMs;
+        public ulong packets;
+        public ulong packetsRepeated;
+        public ulong packetsLate;
+        public ulong packetsRefused;
+        public ulong jumps;
+        public ulong starved;
+        public fixed byte error[ErrorLength];
     }
 }

@@ -232,6 +232,45 @@ namespace Holocast.Native
             NativeMethods.hc_picture_release(handle, picture.handle, shownUs);
         }
 
+        // Reads the catalog's tracks of sound, growing the array as needed; returns their number.
+        public int Sounds(ref HcSound[] sounds)
+        {
+            for (; ; )
+            {
+                uint count;
+                int result;
+                sounds[0].size = (uint)sizeof(HcSound);
+                fixed (HcSound* s = sounds)
+                {
+                    result = NativeMethods.hc_sounds(handle, s, (uint)sounds.Length, &count);
+                }
+                if (result == Abi.Ok)
+                {
+                    return (int)count;
+                }
+                if (result != Abi.ErrorBuffer || count <= sounds.Length)
+                {
+                    return 0;
+                }
+                sounds = new HcSound[count];
+            }
+        }
+
+        // Begins to receive a track of sound; null if it is open already.
+        public SoundHandle OpenSound(uint sound)
+        {
+            IntPtr reader;
+            return NativeMethods.hc_sound_open(handle, sound, &reader) == Abi.Ok ? new SoundHandle(reader) : null;
+        }
+
+        public bool SoundStats(uint sound, out HcSoundStats stats)
+        {
+            var s = new HcSoundStats { size = (uint)sizeof(HcSoundStats) };
+            int result = NativeMethods.hc_sound_stats(handle, sound, &s);
+            stats = s;
+            return result == Abi.Ok;
+        }
+
         public HcClock Clock()
         {
             var c = new HcClock { size = (uint)sizeof(HcClock) };

@@ -81,6 +81,22 @@ namespace Holocast.Native
             UIntPtr capacity, HcFrame* frame);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_sounds(ClientHandle client, HcSound* sounds, uint capacity, uint* count);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_sound_open(ClientHandle client, uint sound, IntPtr* reader);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_sound_read(SoundHandle reader, float* samples, uint frames, uint channels,
+            uint sampleRate, long latencyUs);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern void hc_sound_close(IntPtr reader);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_sound_stats(ClientHandle client, uint sound, HcSoundStats* stats);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         public static extern int hc_pair(byte* link, byte* buffer, UIntPtr capacity, UIntPtr* needed);
     }
 
@@ -101,6 +117,27 @@ namespace Holocast.Native
         protected override bool ReleaseHandle()
         {
             NativeMethods.hc_close(handle);
+            return true;
+        }
+    }
+
+    // Owns the audio thread's end of a track of sound, which outlives its client.
+    sealed class SoundHandle : SafeHandle
+    {
+        public SoundHandle() : base(IntPtr.Zero, true)
+        {
+        }
+
+        public SoundHandle(IntPtr reader) : this()
+        {
+            SetHandle(reader);
+        }
+
+        public override bool IsInvalid => handle == IntPtr.Zero;
+
+        protected override bool ReleaseHandle()
+        {
+            NativeMethods.hc_sound_close(handle);
             return true;
         }
     }

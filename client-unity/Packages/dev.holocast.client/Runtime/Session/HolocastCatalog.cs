@@ -273,6 +273,12 @@ namespace Holocast
             return new Quaternion((float)x, (float)y, (float)z, (float)w);
         }
 
+        // A place in studio coordinates, mm.
+        public static Vector3 Place(double x, double y, double z, bool yUp)
+        {
+            return new Vector3((float)x, (float)(yUp ? y : -y), (float)(yUp ? -z : z)) * Metre;
+        }
+
         // Height above the studio's origin, in metres, of a studio y coordinate in mm.
         public static float Height(float studioY, bool yUp)
         {

@@ -40,6 +40,12 @@ namespace Holocast
         [SerializeField, Tooltip("Send the publisher a receipt for every frame shown")]
         bool receipts = true;
 
+        [SerializeField, Tooltip("Play the session's sound")]
+        bool sound = true;
+
+        [SerializeField, Range(0, 1), Tooltip("Volume of the session's sound")]
+        float volume = 1;
+
         [SerializeField, Tooltip("Connect when this component is enabled")]
         bool connectOnEnable = true;
 
@@ -48,6 +54,7 @@ namespace Holocast
 
         readonly HolocastCatalog catalog = new HolocastCatalog();
         readonly List<string> sessions = new List<string>();
+        readonly SoundSources sounds = new SoundSources();
         Client client;
         HolocastAddress address;
         HcState native;
@@ -104,6 +111,23 @@ namespace Holocast
             get => receipts;
             set => receipts = value;
         }
+
+        /// <summary>Plays the session's sound.</summary>
+        public bool Sound
+        {
+            get => sound;
+            set => sound = value;
+        }
+
+        /// <summary>Volume of the session's sound, 0 to 1.</summary>
+        public float Volume
+        {
+            get => volume;
+            set => volume = Mathf.Clamp(value, 0, 1);
+        }
+
+        /// <summary>The session's tracks of sound that are played.</summary>
+        public IReadOnlyList<HolocastSound> Sounds => sounds.List;
 
         /// <summary>
         /// Fetches the relay's certificate hash over plain HTTP. For development only. Takes effect with
@@ -274,7 +298,9 @@ namespace Holocast
             {
                 catalog.Read(client);
                 CatalogChanged?.Invoke();
+                sounds.Changed();
             }
+            sounds.Update(this);
             if (now.sessionsVersion != before.sessionsVersion)
             {
                 client.Sessions(sessions);
@@ -293,6 +319,7 @@ namespace Holocast
 
         void Close()
         {
+            sounds.Clear();
             client?.Dispose();
             client = null;
             native = default;

@@ -269,7 +269,7 @@ fn color(s: &Fields<'_, '_>) -> Parsed<(Option<Matrix>, Option<bool>)> {
 }
 
 /// Inline initialization data of a track.
-fn config(f: &Fields<'_, '_>, inits: &HashMap<&str, &str>) -> Parsed<Option<Vec<u8>>> {
+pub(super) fn config(f: &Fields<'_, '_>, inits: &HashMap<&str, &str>) -> Parsed<Option<Vec<u8>>> {
     let Some(data) = f.text("initRef")?.and_then(|r| inits.get(r)) else { return Ok(None) };
     match base64::engine::general_purpose::STANDARD.decode(data) {
         Ok(b) => Ok(Some(b)),

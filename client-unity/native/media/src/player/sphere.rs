@@ -68,6 +68,11 @@ impl SphereFeed {
         (self.quickest, self.stamp, self.again, self.due) = (None, 0, LoopOffset::default(), None);
     }
 
+    /// Offset added to timestamps of a group of a replay that loops.
+    pub fn added(&self, group: u64) -> Nanos {
+        self.again.added[usize::from(group < self.again.group)]
+    }
+
     /// Maps the timestamp of a replayed frame to one that increases across restarts: the last
     /// frames before a restart have arrived but are not due yet. Fetched objects of the current
     /// group may be older than received ones.

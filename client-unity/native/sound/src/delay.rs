@@ -1,0 +1,61 @@
+//! The delay within which packets arrive. Same algorithm as internal/jitter/delay.go.
+
+use std::collections::VecDeque;
+
+use crate::Micros;
+
+/// Arrivals that determine the delay.
+const WINDOW: usize = 512;
+const MAX_TARGET: Micros = 1_000_000;
+/// Added to the percentile of arrivals.
+const HEADROOM: Micros = 5_000;
+/// Added while fewer than FIRST packets have arrived.
+const EARLY: Micros = 20_000;
+const FIRST: usize = 32;
+
+/// Finds the delay within which 99 % of the recent packets arrive.
+#[derive(Debug, Default)]
+pub(crate) struct Delay {
+    /// Capture to the earliest sound, in order of arrival, and sorted.
+    recent: VecDeque<Micros>,
+    sorted: Vec<Micros>,
+    count: usize,
+    pub target: Micros,
+}
+
+impl Delay {
+    /// Adds a packet.
+    pub fn observe(&mut self, delay: Micros) {
+        if self.recent.len() == WINDOW {
+            if let Some(at) = self.recent.pop_front().and_then(|old| self.sorted.binary_search(&old).ok()) {
+                self.sorted.remove(at);
+            }
+        }
+        self.recent.push_back(delay);
+        let at = self.sorted.partition_point(|v| *v < delay);
+        self.sorted.insert(at, delay);
+        self.count += 1;
+        let mut wanted = self.sorted[(99 * self.sorted.len()).div_ceil(100) - 1] + HEADROOM;
+        if self.count < FIRST {
+            wanted += EARLY;
+        }
+        wanted = wanted.min(MAX_TARGET);
+        // Each change is audible as a stretch, so small reductions wait.
+        if self.count <= FIRST || wanted > self.target || wanted < self.target - 2 * HEADROOM {
+            self.target = wanted;
+        }
+    }
+
+    /// Least delay of the recent packets.
+    pub fn least(&self) -> Option<Micros> {
+        self.sorted.first().copied()
+    }
+
+    /// Adds to all delays: the way to the loudspeaker has changed.
+    pub fn shift(&mut self, by: Micros) {
+        self.recent.iter_mut().chain(&mut self.sorted).for_each(|v| *v += by);
+        if self.count > 0 {
+            self.target = (self.target + by).min(MAX_TARGET);
+        }
+    }
+}

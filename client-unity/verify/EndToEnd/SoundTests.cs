@@ -1,0 +1,266 @@
+using System;
+using System.Collections.Generic;
+using System.Diagnostics;
+using System.Globalization;
+using System.IO;
+using System.Linq;
+using System.Threading;
+using UnityEngine;
+using UnityEngine.Stub;
+
+namespace Holocast.Verify
+{
+    // A sound device: reads from the audio sources on a thread of its own, 512 frames at a time, and
+    // records.
+    sealed class Device : IDisposable
+    {
+        const int Frames = 512;
+
+        readonly List<float> recorded = new List<float>();
+        readonly Thread thread;
+        volatile bool over;
+
+        public Device()
+        {
+            thread = new Thread(Run) { IsBackground = true, Priority = System.Threading.ThreadPriority.Highest };
+            thread.Start();
+        }
+
+        void Run()
+        {
+            var data = new float[2 * Frames];
+            var clock = Stopwatch.StartNew();
+            for (long block = 0; !over; block++)
+            {
+                double wait = block * (double)Frames / AudioSettings.outputSampleRate - clock.Elapsed.TotalSeconds;
+                if (wait > 0)
+                {
+                    Thread.Sleep(TimeSpan.FromSeconds(wait));
+                }
+                Speaker.Read(data);
+                lock (recorded)
+                {
+                    recorded.AddRange(data);
+                }
+            }
+        }
+
+        // The left channel so far.
+        public float[] Left()
+        {
+            lock (recorded)
+            {
+                return recorded.Where((s, i) => i % 2 == 0).ToArray();
+            }
+        }
+
+        public void Dispose()
+        {
+            over = true;
+            thread.Join();
+        }
+    }
+
+    // End-to-end tests of sound.
+    static class SoundTests
+    {
+        const int Rate = 48000;
+
+        static string Url(int port, string session) => "moqt://127.0.0.1:" + port + "/" + session;
+
+        static string F(double v) => v.ToString("F1", CultureInfo.InvariantCulture);
+
+        static void Ffmpeg(params string[] arguments)
+        {
+            var start = new ProcessStartInfo("ffmpeg");
+            start.Environment.Remove("LD_LIBRARY_PATH");
+            foreach (string argument in new[] { "-v", "error", "-y" }.Concat(arguments))
+            {
+                start.ArgumentList.Add(argument);
+            }
+            using (Process ffmpeg = Process.Start(start))
+            {
+                ffmpeg.WaitForExit();
+                Check.That(ffmpeg.ExitCode == 0, "ffmpeg failed: " + string.Join(" ", arguments));
+            }
+        }
+
+        // A film of 20 s with stereo noise, prepared in tiles. Returns the folder.
+        static string Tour(string folder)
+        {
+            string film = Path.Combine(folder, "film.mp4"), tour = Path.Combine(folder, "tour");
+            Ffmpeg("-f", "lavfi", "-i", "nullsrc=s=480x240:r=10:d=20,format=yuv420p,geq=lum='30+190*X/W':cb=128:cr=128",
+                "-f", "lavfi", "-i", "anoisesrc=d=20:c=pink:a=0.5:s=1:r=48000", "-f", "lavfi", "-i",
+                "anoisesrc=d=20:c=brown:a=0.5:s=2:r=48000", "-filter_complex", "[1:a][2:a]amerge=inputs=2[a]", "-map",
+                "0:v", "-map", "[a]", "-c:v", "libx264", "-preset", "ultrafast", "-qp", "20", "-c:a", "libopus",
+                "-b:a", "128k", "-shortest", film);
+            return tour;
+        }
+
+        // Left channel of a sound file as FFmpeg decodes it.
+        static float[] Decode(string path, string folder)
+        {
+            string raw = Path.Combine(folder, "decoded.f32");
+            Ffmpeg("-c:a", "libopus", "-i", path, "-af", "pan=mono|c0=c0", "-f", "f32le", raw);
+            byte[] bytes = File.ReadAllBytes(raw);
+            var samples = new float[bytes.Length / 4];
+            Buffer.BlockCopy(bytes, 0, samples, 0, 4 * samples.Length);
+            return samples;
+        }
+
+        // The best signal-to-noise ratio of a half-second of `heard` from a position on against any part
+        // of `source`, dB.
+        static double Snr(float[] heard, int from, float[] source)
+        {
+            const int Probe = 256, Length = Rate / 2;
+            int best = -1;
+            double least = double.MaxValue;
+            for (int at = 0; at + Length < source.Length; at++)
+            {
+                double noise = 0;
+                for (int i = 0; i < Probe && noise < least; i++)
+                {
+                    double d = heard[from + i] - source[at + i];
+                    noise += d * d;
+                }
+                if (noise < least)
+                {
+                    (least, best) = (noise, at);
+                }
+            }
+            double signal = 0, error = 0;
+            for (int i = 0; i < Length; i++)
+            {
+                double d = heard[from + i] - source[best + i];
+                signal += source[best + i] * source[best + i];
+                error += d * d;
+            }
+            return 10 * Math.Log10(signal / Math.Max(error, 1e-20));
+        }
+
+        static HolocastSound UntilSound(Stage stage, string what)
+        {
+            stage.Until(what, () => stage.Session.Sounds.Count > 0
+                && stage.Session.Sounds[0].TryGetStatistics(out HolocastSoundStatistics s) && s.Playing);
+            Speaker.Refresh();
+            return stage.Session.Sounds[0];
+        }
+
+        // Waits for a source, so that the device reads from it.
+        static void UntilSource(Stage stage)
+        {
+            stage.Until("a source of sound", () => stage.Session.Sounds.Count > 0);
+            Speaker.Refresh();
+        }
+
+        static HolocastSoundStatistics Statistics(HolocastSound sound)
+        {
+            Check.That(sound.TryGetStatistics(out HolocastSoundStatistics s), "no statistics of sound");
+            return s;
+        }
+
+        static void LipOffset(HolocastSound sound, string of)
+        {
+            HolocastSoundStatistics s = Statistics(sound);
+            Check.That(s.HasLipOffset && s.LipOffsetMs > -125 && s.LipOffsetMs < 45, of + ": lip offset "
+                + F(s.LipOffsetMs) + " ms, known: " + s.HasLipOffset);
+        }
+
+        // The sound of a prepared film, live, after pause and seek, against FFmpeg's.
+        public static void Film(Lab lab)
+        {
+            string folder = Path.Combine(Path.GetTempPath(), "holocast-verify-sound-"
+                + Process.GetCurrentProcess().Id);
+            Directory.CreateDirectory(folder);
+            try
+            {
+                string tour = Tour(folder);
+                lab.Start("holocast", "prepare", Path.Combine(folder, "film.mp4"), tour, "--stereo", "mono",
+                    "--qualities", "1", "--preset", "ultrafast").MustEnd();
+                float[] source = Decode(Path.Combine(tour, "audio.mp4"), folder);
+                int port = Lab.FreePort();
+                lab.Relay(port);
+                lab.Start("capture-server", "--source", "tiles:" + tour, "--http", "", Url(port, "tour"));
+                var stage = new Stage(Url(port, "tour"));
+                HolocastSphere sphere = stage.Hologram.AddComponent<HolocastSphere>();
+                using (var device = new Device())
+                {
+                    stage.Until("a picture", () => sphere.Shows);
+                    UntilSource(stage);
+                    HolocastSound sound = UntilSound(stage, "the film's sound");
+                    double live = Best(stage, device, source, "the film's sound");
+                    LipOffset(sound, "live");
+                    stage.Until("the sound in the HUD", () => stage.Hud.Text.Contains("lip offset"));
+                    Console.WriteLine("      SNR against FFmpeg " + F(live) + " dB; " + Describe(sound));
+
+                    stage.Until("the recording", () => stage.Playback.Available);
+                    stage.Playback.Pause();
+                    stage.Until("silence while paused", () => !Statistics(sound).Playing);
+                    stage.Playback.Seek(5);
+                    stage.Playback.Play();
+                    UntilSound(stage, "sound after a seek");
+                    double sought = Best(stage, device, source, "sound after a seek");
+                    LipOffset(sound, "after a seek");
+                    Console.WriteLine("      after a seek " + F(sought) + " dB; " + Describe(sound));
+                    stage.Session.Sound = false;
+                    stage.Until("no source of sound", () => stage.Session.Sounds.Count == 0);
+                }
+            }
+            finally
+            {
+                Directory.Delete(folder, true);
+            }
+        }
+
+        // Waits until a half-second of sound equals the source. Splices that correct the delay interrupt it
+        // at first.
+        static double Best(Stage stage, Device device, float[] source, string what)
+        {
+            double best = double.MinValue;
+            int done = device.Left().Length;
+            stage.Until(what + " to equal FFmpeg's, best " + F(best) + " dB", () =>
+            {
+                float[] heard = device.Left();
+                if (heard.Length < done + Rate)
+                {
+                    return false;
+                }
+                best = Math.Max(best, Snr(heard, done + Rate / 4, source));
+                done = heard.Length;
+                return best > 50;
+            });
+            return best;
+        }
+
+        static string Describe(HolocastSound sound)
+        {
+            HolocastSoundStatistics s = Statistics(sound);
+            return "delay " + F(s.DelayMs) + " ms, buffer " + F(s.BufferMs) + ", concealed " + F(s.ConcealedMs)
+                + ", lip offset " + F(s.LipOffsetMs) + ", " + s.Packets + " packets, late " + s.PacketsLate
+                + ", refused " + s.PacketsRefused + ", jumps " + s.Jumps + ", starved " + s.Starved;
+        }
+
+        // A microphone of a live hologram, in step with the points.
+        public static void Microphone(Lab lab)
+        {
+            int port = Lab.FreePort();
+            lab.Relay(port);
+            lab.Start("capture-server", "--source", "synthetic", "--audio", "synthetic", "--http", "",
+                Url(port, "demo"));
+            var stage = new Stage(Url(port, "demo"));
+            using (var device = new Device())
+            {
+                stage.UntilShown("points", 30);
+                UntilSource(stage);
+                HolocastSound sound = UntilSound(stage, "the microphone's sound");
+                int from = device.Left().Length;
+                stage.Until("audible sound", () => device.Left().Skip(from).Any(v => Math.Abs(v) > 0.01));
+                stage.Until("the lip offset", () => Statistics(sound).HasLipOffset
+                    && Math.Abs(Statistics(sound).LipOffsetMs) < 45);
+                LipOffset(sound, "live");
+                Console.WriteLine("      " + sound.Name + ": " + Describe(sound) + "; frame delay p50 "
+                    + F(stage.Statistics().FrameDelayP50) + " ms");
+            }
+        }
+    }
+}
