@@ -179,7 +179,7 @@ describe("sound", () => {
   });
 
   it("follows a replay, seeks and pauses", async () => {
-    const file = lab.recording(...small, "--fps", "10", "--frames", "80", "--sound", "stream");
+    const file = lab.recording("sound.mcap", ...small, "--fps", "10", "--frames", "80", "--sound", "stream");
     fixture.open.push(lab.replay(fixture.port, "again", file));
     const page = await hear("again");
     const shared = await inStep(page, "sound in step with the shared replay");

@@ -288,6 +288,7 @@ fn points_track(f: &Fields<'_, '_>, inits: &HashMap<&str, &str>) -> Parsed<Track
     if descriptions != 1 && descriptions != 4 {
         return wrong(&p.at("descriptions"), "neither 1 nor 4");
     }
+    p.number("error", Some(0.0), 0.0, 65025.0)?; // checked only
     let mut t = Track {
         name: f.text("name")?.unwrap_or_default().to_owned(),
         camera: p.integer("camera", None, 0, 65535)? as u16,
