@@ -53,7 +53,9 @@ func newVideo(l *pipeline, t publish.Track, lens camera.Intrinsics) (*video, err
 	}
 	e.Close()
 	t.Properties = append(t.Properties, wire.KeyValue{Type: wire.PropertyDynamicGroups, Int: 1})
-	v := &video{width: lens.Width, height: lens.Height, track: l.m.session.NewTrack(t), group: publish.FirstGroup(), rate: l.m.rate}
+	v := &video{
+		width: lens.Width, height: lens.Height, track: l.m.session.NewTrack(t), group: publish.FirstGroup(), rate: l.m.rate,
+	}
 	_, turn := math.Modf(float64(l.number) * golden)
 	v.stagger = time.Duration(turn * float64(keyInterval))
 	v.track.NewGroup = v.request

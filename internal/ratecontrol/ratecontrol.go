@@ -18,7 +18,7 @@ const (
 	// slope is the assumed change of log2(bits) per quantizer step: bits halve every 6 steps. The
 	// error of this assumption is corrected within a few frames by each frame's size.
 	slope = 1.0 / 6
-	// horizon is the time in which a deviation from the rate is made up for.
+	// horizon is the time in which a deviation from the rate is compensated.
 	horizon = 400 * time.Millisecond
 	// credit bounds the unused rate that later frames may use, as a time at the full rate.
 	credit = 50 * time.Millisecond

@@ -11,7 +11,7 @@ type Path struct {
 const (
 	// queueing is the queueing delay from which a path counts as full.
 	queueing = 25 * time.Millisecond
-	// share is the part of a full path's bandwidth to use, so that its queue drains.
+	// share is the part of a full path's bandwidth to use while its queue drains.
 	share = 0.8
 	// least is the lowest target in bit/s.
 	least = 300_000

@@ -88,7 +88,8 @@ export class PointsView {
     if (!view || cameras.length < 2 || cameras.length < this.cameras.length) return;
     const before = this.#view;
     this.#view = { view, at: now };
-    const velocity = before && now > before.at ? speed(before.view, view, (now - before.at) / 1000) : ([0, 0, 0] as const);
+    const seconds = before ? (now - before.at) / 1000 : 0;
+    const velocity = before && seconds > 0 ? speed(before.view, view, seconds) : ([0, 0, 0] as const);
     const worths = worth(
       cameras.map((c) => c.patches),
       ahead(view, velocity, TURN, CHANGE),

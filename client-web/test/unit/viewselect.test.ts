@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import type { Transform } from "../../src/media/points/track.ts";
-import { ahead, choose, chooseAtLevel, surface, worth } from "../../src/media/points/viewselect.ts";
+import { ahead, choose, chooseAtLevel, surface, worth, type View } from "../../src/media/points/viewselect.ts";
 
 interface Vectors {
   surfaces: {
@@ -14,7 +14,7 @@ interface Vectors {
   }[];
   worths: {
     cameras: number[][][];
-    views: { eye: Transform; tanX: number; tanY: number; velocity: [number, number, number]; turn: number; after: number }[];
+    views: (View & { velocity: [number, number, number]; turn: number; after: number })[];
     worth: number[];
   }[];
   choices: {
@@ -32,7 +32,8 @@ const vectors = JSON.parse(
 ) as Vectors;
 const NO_RAY = 1e9;
 
-test.each(vectors.surfaces.map((c, i) => ({ i, ...c })))("surface $i", ({ rays, width, depth, pose, stride, samples }) => {
+test.each(vectors.surfaces.map((c, i) => ({ i, ...c })))("surface $i", (c) => {
+  const { rays, width, depth, pose, stride, samples } = c;
   const table = Float32Array.from(rays.flatMap(([x, y]) => [x === NO_RAY ? NaN : x, y]));
   const got = surface(table, width, (i) => depth[i]!, pose, stride);
   expect(got.length).toBe(8 * samples.length);

@@ -268,7 +268,8 @@ export function chooseAtLevel(
   const options = lists.map((list) =>
     Array.from({ length: count }, (_, q) => {
       const t = list[q];
-      return t ? { rate: t.bitrate, error: t.error ?? list[0]!.bitrate / Math.max(t.bitrate, 1) - 1 } : { rate: 0, error: 0 };
+      if (!t) return { rate: 0, error: 0 };
+      return { rate: t.bitrate, error: t.error ?? list[0]!.bitrate / Math.max(t.bitrate, 1) - 1 };
     }),
   );
   const budget = lists.reduce((sum, list) => sum + list[Math.min(level, list.length - 1)]!.bitrate, 0);
