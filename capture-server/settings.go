@@ -193,8 +193,9 @@ A place in studio space, in millimetres, makes its sound spatial: default,positi
 		More: "The track is points/<camera>/low.",
 	},
 	{
-		Key: "high", Help: "Also publish each camera as video, with loss, at a tenth of the bit rate.",
-		More: "The track is points/<camera>/high, encoded only while watched.",
+		Key: "high", Help: "Also publish each camera as video, with loss, at a tenth of the bit rate and less.",
+		More: "The tracks are points/<camera>/high, medium (half the bit rate) and low (a quarter of the points), " +
+			"encoded only while watched.",
 	},
 	{
 		Key: "bitrate", Help: "Bit rate of all cameras in quality high, such as 16M; implies high.",

@@ -35,7 +35,7 @@ func (m *Medium) Describe(c *catalog.Catalog) error {
 				Name: name, Packaging: catalog.PackagingPoints, IsLive: true, Role: catalog.RolePoints,
 				Label: l.src.Name(), RenderGroup: &renderGroup, AltGroup: &altGroup, InitRef: ref,
 				Framerate: l.src.FPS(),
-				Bitrate:   int64(float64(pixels) * t.layout.BytesPerPoint() * 8 / l.period.Seconds()),
+				Bitrate:   t.bitrate(l),
 				Points: &catalog.Points{
 					Camera: l.number, CameraName: l.src.Name(), Quality: t.quality, Layout: t.layout.String(),
 					Descriptions: t.descriptions(m.cfg.Descriptions), MaxPoints: pixels,

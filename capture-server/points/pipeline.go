@@ -80,18 +80,14 @@ func newPipeline(of *Medium, number int, c Camera) (*pipeline, error) {
 	l.move(c.Pose)
 	var lens camera.Intrinsics
 	lens, l.toDepth = m.Output()
-	qualities := map[string]camera.Intrinsics{qualityFull: lens}
-	if of.cfg.Low {
-		qualities[qualityLow] = halfLens(lens)
+	qualities := []string{qualityFull}
+	switch {
+	case of.cfg.High:
+		qualities = append(qualities, qualityHigh, qualityMedium, qualityLow)
+	case of.cfg.Low:
+		qualities = append(qualities, qualityLow)
 	}
-	if of.cfg.High {
-		qualities[qualityHigh] = lens
-	}
-	for _, quality := range []string{qualityFull, qualityLow, qualityHigh} {
-		lens, ok := qualities[quality]
-		if !ok {
-			continue
-		}
+	for _, quality := range qualities {
 		t, err := newPointsTrack(l, quality, lens)
 		if err != nil {
 			l.free()

@@ -36,8 +36,9 @@ type Config struct {
 	Descriptions int               // 1 or 4; 0 is 1
 	// Low adds to each camera a track with every second pixel in x and y.
 	Low bool
-	// High adds to each camera a track in layout W, with loss and at a tenth of the bit rate. It is
-	// encoded only while watched.
+	// High adds to each camera tracks in layout W, which have loss: high at a tenth of the bit rate,
+	// medium at half of that, and low with every second pixel in x and y. They are encoded only
+	// while watched.
 	High bool
 	// Bitrate limits the tracks in layout W of all cameras together, in bit/s; 0 = constant quality.
 	Bitrate float64

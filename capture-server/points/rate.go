@@ -8,9 +8,6 @@ import (
 	"holocast/internal/ratecontrol"
 )
 
-// Offsets from the shared quantizer. Errors of depth and color are balanced at equal quantizers.
-const depthOffset, colorOffset = 0, 0
-
 // rateInterval is the time between adaptations to the path.
 const rateInterval = 100 * time.Millisecond
 
@@ -40,12 +37,12 @@ func newRate(session *publish.Publisher, limit, fps float64) *rate {
 	}
 }
 
-// next returns the quantizers of a track's next frame. The track joins s with its first frame.
-func (r *rate) next(s *rateStreams, now time.Time) (depth, color int) {
+// next returns the quantizers of a track's next frame. They exceed those of quality high by coarser.
+func (r *rate) next(s *rateStreams, coarser int, now time.Time) (depth, color int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s.depth == nil {
-		s.depth, s.color = r.control.Add(depthOffset), r.control.Add(colorOffset)
+		s.depth, s.color = r.control.Add(float64(coarser)), r.control.Add(float64(coarser))
 	}
 	at := now.Sub(r.began)
 	if at-r.updated >= rateInterval {

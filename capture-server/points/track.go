@@ -16,10 +16,14 @@ import (
 
 // Qualities of a camera's tracks.
 const (
-	qualityFull = "full"
-	qualityLow  = "low"  // every second pixel in x and y
-	qualityHigh = "high" // layout W, at a tenth of the bit rate
+	qualityFull   = "full"
+	qualityHigh   = "high"   // layout W, at a tenth of the bit rate
+	qualityMedium = "medium" // the same at half the bit rate of high
+	qualityLow    = "low"    // every second pixel in x and y, in layout W if there is a high
 )
+
+// coarser is added to the quantizers of qualities in layout W.
+var coarser = map[string]int{qualityHigh: 0, qualityMedium: 8, qualityLow: 4}
 
 // pointsTrack is one quality of one camera. Only the encoding goroutine publishes on it.
 type pointsTrack struct {
@@ -40,7 +44,11 @@ type pointsTrack struct {
 	frame pointcloud.Frame
 }
 
+// newPointsTrack adds a track. lens is that of the mapper's grid.
 func newPointsTrack(l *pipeline, quality string, lens camera.Intrinsics) (*pointsTrack, error) {
+	if quality == qualityLow {
+		lens = halfLens(lens)
+	}
 	t := &pointsTrack{
 		quality: quality, lens: lens, layout: l.m.cfg.Layout, always: l.m.cfg.AlwaysEncode,
 		delivery: l.m.cfg.Delivery, group: publish.FirstGroup(),
@@ -49,8 +57,8 @@ func newPointsTrack(l *pipeline, quality string, lens camera.Intrinsics) (*point
 		Name: catalog.PointsTrack(l.number, quality), Priority: priorityDescription,
 		DeliveryTimeout: l.m.cfg.DeliveryTimeout,
 	}
-	if quality == qualityHigh {
-		v, err := newVideo(l, track, lens)
+	if l.m.cfg.High && quality != qualityFull {
+		v, err := newVideo(l, track, lens, coarser[quality])
 		if err != nil {
 			return nil, err
 		}
@@ -63,6 +71,22 @@ func newPointsTrack(l *pipeline, quality string, lens camera.Intrinsics) (*point
 	}
 	return t, nil
 }
+
+// bitrate estimates the track's bit/s.
+func (t *pointsTrack) bitrate(l *pipeline) int64 {
+	pixels := float64(t.lens.Width * t.lens.Height)
+	rate := pixels * t.layout.BytesPerPoint() * 8 / l.period.Seconds()
+	if t.video == nil {
+		return int64(rate)
+	}
+	if limit := l.m.cfg.Bitrate; limit > 0 && t.quality != qualityLow {
+		rate = min(rate, limit/float64(len(l.m.pipelines)))
+	}
+	return int64(rate * math.Exp2(-float64(coarser[t.quality])/bitsHalve))
+}
+
+// bitsHalve is the increase of the quantizers that halves a track in layout W, whose map is constant.
+const bitsHalve = 8
 
 // descriptions returns the number of objects per frame.
 func (t *pointsTrack) descriptions(configured int) int {
@@ -99,16 +123,16 @@ func (t *pointsTrack) wanted(now time.Time) bool {
 // publish encodes a frame and writes each description to the track as soon as it is encoded. It
 // returns the frame's size in bytes.
 func (t *pointsTrack) publish(e *pointcloud.Encoder, h pointcloud.Header, g *pointcloud.Grid) (size int, err error) {
+	if t.quality == qualityLow {
+		halve(&t.half, g)
+		g = &t.half
+	}
 	if t.video != nil {
 		if size, err = t.video.publish(h, g); err != nil {
 			return size, err
 		}
 		t.published()
 		return size, nil
-	}
-	if t.quality == qualityLow {
-		halve(&t.half, g)
-		g = &t.half
 	}
 	t.frame.SetGrid(t.layout, g, &t.rays)
 	next := uint64(0) // next object ID, with datagram delivery

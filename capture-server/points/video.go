@@ -29,10 +29,11 @@ const (
 // video is the state of a track in layout W. Its frames are encoded only while watched: a group is
 // the objects of one subgroup, from a key frame on.
 type video struct {
-	track         *origin.Track
-	width, height int
-	renew         atomic.Bool // a viewer requested a group
-	rate          *rate       // nil: constant quality
+	track   *origin.Track
+	cfg     pointvideo.Config
+	coarser int         // see rate.next
+	renew   atomic.Bool // a viewer requested a group
+	rate    *rate       // nil: constant quality
 	// stagger shortens the first group, so that the cameras' key frames, which are large, take turns.
 	stagger time.Duration
 
@@ -46,15 +47,18 @@ type video struct {
 }
 
 // newVideo adds the track. It checks the encoder without keeping its memory.
-func newVideo(l *pipeline, t publish.Track, lens camera.Intrinsics) (*video, error) {
-	e, err := pointvideo.NewEncoder(pointvideo.Config{Width: lens.Width, Height: lens.Height})
+func newVideo(l *pipeline, t publish.Track, lens camera.Intrinsics, coarser int) (*video, error) {
+	cfg := pointvideo.Config{
+		Width: lens.Width, Height: lens.Height, DepthQP: pointvideo.DefaultQP + coarser, ColorQP: pointvideo.DefaultQP + coarser,
+	}
+	e, err := pointvideo.NewEncoder(cfg)
 	if err != nil {
 		return nil, err
 	}
 	e.Close()
 	t.Properties = append(t.Properties, wire.KeyValue{Type: wire.PropertyDynamicGroups, Int: 1})
 	v := &video{
-		width: lens.Width, height: lens.Height, track: l.m.session.NewTrack(t), group: publish.FirstGroup(), rate: l.m.rate,
+		cfg: cfg, coarser: coarser, track: l.m.session.NewTrack(t), group: publish.FirstGroup(), rate: l.m.rate,
 	}
 	_, turn := math.Modf(float64(l.number) * golden)
 	v.stagger = time.Duration(turn * float64(keyInterval))
@@ -77,7 +81,7 @@ func (v *video) publish(h pointcloud.Header, g *pointcloud.Grid) (size int, err 
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.encoder == nil {
-		v.encoder, err = pointvideo.NewEncoder(pointvideo.Config{Width: v.width, Height: v.height})
+		v.encoder, err = pointvideo.NewEncoder(v.cfg)
 		if err != nil {
 			return 0, err
 		}
@@ -114,7 +118,7 @@ func (v *video) encode(h pointcloud.Header, g *pointcloud.Grid, key bool, now ti
 	if v.rate == nil {
 		return v.encoder.Encode(nil, h, g, key)
 	}
-	depth, color := v.rate.next(&v.streams, now)
+	depth, color := v.rate.next(&v.streams, v.coarser, now)
 	v.encoder.SetQP(depth, color)
 	payload, err := v.encoder.Encode(nil, h, g, key)
 	if err == nil {

@@ -23,15 +23,17 @@ type Config struct {
 	ColorQP        int
 }
 
+// DefaultQP is the quantizer of both pictures.
+const DefaultQP = 22
+
 const (
-	defaultSigma0, defaultSigma2   = 1800, 150
-	defaultStep                    = 8
-	defaultDepthQP, defaultColorQP = 22, 22
-	gate                           = 44   // largest deviation from the mean in 1/16 standard deviation
-	mostAverage, mostMoving        = 8, 2 // captures in a pixel's mean, and near motion
-	trend                          = 1.6  // mean deviation of a moving block, in standard deviations
-	holdFrames                     = 15   // an invalid pixel keeps its depth
-	maxIndex                       = 1<<16 - 1
+	defaultSigma0, defaultSigma2 = 1800, 150
+	defaultStep                  = 8
+	gate                         = 44   // largest deviation from the mean in 1/16 standard deviation
+	mostAverage, mostMoving      = 8, 2 // captures in a pixel's mean, and near motion
+	trend                        = 1.6  // mean deviation of a moving block, in standard deviations
+	holdFrames                   = 15   // an invalid pixel keeps its depth
+	maxIndex                     = 1<<16 - 1
 )
 
 // Encoder encodes one camera. It is not safe for concurrent use; Close frees it.
@@ -60,7 +62,7 @@ type Encoder struct {
 func NewEncoder(cfg Config) (*Encoder, error) {
 	cfg.Sigma0, cfg.Step = cmp.Or(cfg.Sigma0, defaultSigma0), cmp.Or(cfg.Step, defaultStep)
 	cfg.Sigma2 = cmp.Or(cfg.Sigma2, defaultSigma2)
-	cfg.DepthQP, cfg.ColorQP = cmp.Or(cfg.DepthQP, defaultDepthQP), cmp.Or(cfg.ColorQP, defaultColorQP)
+	cfg.DepthQP, cfg.ColorQP = cmp.Or(cfg.DepthQP, DefaultQP), cmp.Or(cfg.ColorQP, DefaultQP)
 	w, h := cfg.Width, cfg.Height
 	if w < 1 || h < 1 || w > pointcloud.MaxSide || h > pointcloud.MaxSide ||
 		(w+15)/16*((h+15)/16) > maxMacroblocks {

@@ -256,7 +256,7 @@ export function choose(
 
 /**
  * The index of each camera's quality for the least error in the picture, at the total bit rate of `level` for all
- * cameras. Qualities whose error is unknown are assumed to err in proportion to the saved bit rate.
+ * cameras. The unknown errors of qualities are assumed to grow fourfold from each to the next.
  */
 export function chooseAtLevel(
   worths: readonly number[],
@@ -269,7 +269,7 @@ export function chooseAtLevel(
     Array.from({ length: count }, (_, q) => {
       const t = list[q];
       if (!t) return { rate: 0, error: 0 };
-      return { rate: t.bitrate, error: t.error ?? list[0]!.bitrate / Math.max(t.bitrate, 1) - 1 };
+      return { rate: t.bitrate, error: t.error ?? 4 ** q - 1 };
     }),
   );
   const budget = lists.reduce((sum, list) => sum + list[Math.min(level, list.length - 1)]!.bitrate, 0);
