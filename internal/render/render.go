@@ -68,12 +68,15 @@ func Image(opts Options, clouds ...pointcloud.Points) (*image.RGBA, error) {
 	if opts.Width == 0 && opts.Height == 0 {
 		opts.Width, opts.Height = 1280, 720
 	}
+	if opts.Width < 1 || opts.Height < 1 || opts.Width > maxSide || opts.Height > maxSide {
+		return nil, fmt.Errorf("render: picture of %d×%d pixels, want 1 to %d per side", opts.Width, opts.Height, maxSide)
+	}
 	views := max(opts.Views, 1)
 	columns := int(math.Ceil(math.Sqrt(float64(views))))
 	rows := (views + columns - 1) / columns
 	width, height := opts.Width/columns, opts.Height/rows
-	if width < 1 || height < 1 || opts.Width > maxSide || opts.Height > maxSide {
-		return nil, fmt.Errorf("render: %d views do not fit a picture of %d×%d pixels", views, opts.Width, opts.Height)
+	if width < 1 || height < 1 {
+		return nil, fmt.Errorf("render: %d views do not fit in a picture of %d×%d pixels", views, opts.Width, opts.Height)
 	}
 	for i, c := range slices.Concat(clouds, opts.Fit) {
 		if len(c.XYZ)%3 != 0 || len(c.RGB) != len(c.XYZ) {

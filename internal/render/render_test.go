@@ -225,9 +225,11 @@ func TestBadInput(t *testing.T) {
 	}{
 		{"no colour", Options{}, pointcloud.Points{XYZ: make([]int16, 3)}, "cloud 0 has 3 coordinates and 0 colour values"},
 		{"half a point", Options{}, pointcloud.Points{XYZ: make([]int16, 2), RGB: make([]byte, 2)}, "2 coordinates"},
-		{"negative size", Options{Width: -1, Height: 5}, pointcloud.Points{}, "-1×5"},
-		{"huge size", Options{Width: 1 << 20, Height: 5}, pointcloud.Points{}, "1048576×5"},
-		{"too many views", Options{Width: 10, Height: 10, Views: 500}, pointcloud.Points{}, "500 views"},
+		{"negative size", Options{Width: -1, Height: 5}, pointcloud.Points{}, "-1×5 pixels, want 1 to 16384 per side"},
+		{"no height", Options{Width: 5}, pointcloud.Points{}, "picture of 5×0 pixels, want"},
+		{"too wide", Options{Width: 1 << 20, Height: 5}, pointcloud.Points{}, "picture of 1048576×5 pixels, want"},
+		{"too high", Options{Width: 5, Height: 16385}, pointcloud.Points{}, "picture of 5×16385 pixels, want"},
+		{"too many views", Options{Width: 10, Height: 10, Views: 500}, pointcloud.Points{}, "500 views do not fit"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
