@@ -7,8 +7,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -499,6 +501,46 @@ func TestHMACStates(t *testing.T) {
 		mac.Write(text)
 		if want := mac.Sum(nil); !bytes.Equal(got, want) {
 			t.Errorf("key %x: %x, want %x", key, got, want)
+		}
+	}
+}
+
+// marshaling is a digest that marshals its state as given.
+type marshaling struct {
+	hash.Hash
+	state string
+	err   error
+}
+
+func (m marshaling) MarshalBinary() ([]byte, error) { return []byte(m.state), m.err }
+
+func TestDigestStateErrors(t *testing.T) {
+	failed := errors.New("failed")
+	for name, c := range map[string]struct {
+		digest hash.Hash
+		want   string
+		wraps  error
+	}{
+		"no state": {
+			digest: struct{ hash.Hash }{},
+			want:   "signalling key: struct { hash.Hash } cannot marshal its state",
+		},
+		"failed": {
+			digest: marshaling{err: failed},
+			want:   "signalling key: marshal the state of bpf.marshaling: failed", wraps: failed,
+		},
+		"short": {
+			digest: marshaling{state: "sha\x03" + strings.Repeat("x", 31)},
+			want:   "signalling key: the state of bpf.marshaling has an unknown encoding",
+		},
+		"other magic": {
+			digest: marshaling{state: "sha\x02" + strings.Repeat("x", 32)},
+			want:   "signalling key: the state of bpf.marshaling has an unknown encoding",
+		},
+	} {
+		_, err := digestState(c.digest)
+		if err == nil || err.Error() != c.want || errors.Unwrap(err) != c.wraps {
+			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
 	}
 }
