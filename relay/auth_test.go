@@ -131,7 +131,8 @@ func publishing(t *testing.T, p *process, token string, tracks ...*origin.Track)
 	return s
 }
 
-// refusal returns the code with which a request was refused or its session closed, or "".
+// refusal describes why a request failed: the code of the rejected request or of the closed session, or
+// else the error text; "" if err is nil.
 func refusal(err error, s *moqt.Session) string {
 	var refused *moqt.RequestError
 	if errors.As(err, &refused) {

@@ -52,8 +52,8 @@ func newFastPathMetrics(fast *fastpath.Manager) *service.Metrics {
 	var (
 		enabled    = m.Gauge("enabled", "1 if the kernel fast path is in use.")
 		interfaces = m.Gauge("interfaces", "Interfaces with the eBPF programs attached.")
-		sources    = m.Gauge("publishers", "Publisher connections in the kernel.")
-		viewers    = m.Gauge("viewers", "Viewer connections in the kernel.")
+		sources    = m.Gauge("publishers", "Publisher connections handled by the kernel fast path.")
+		viewers    = m.Gauge("viewers", "Viewer connections handled by the kernel fast path.")
 		refused    = m.Gauge("refused_connections", "Connections that the kernel does not handle, by reason.", "reason")
 		opened     = m.Counter("received_packets_total", "Publisher packets authenticated in the kernel.")
 		userSpace  = m.Counter(
@@ -77,10 +77,11 @@ func newFastPathMetrics(fast *fastpath.Manager) *service.Metrics {
 			"Time between sending and registration, summed over packets.",
 		)
 		lost      = m.Counter("lost_packets_total", "Packets sent by the kernel and declared lost.")
-		handovers = m.Counter("handovers_total", "Times that user space took over a viewer to catch up.")
-		handed    = m.Gauge("handed_over_viewers", "Viewers currently handed over to user space.")
-		unknown   = m.Gauge("unregistered_bytes", "Bytes sent by the kernel but not registered yet.")
-		budget    = m.Gauge("budget_bytes", "Bytes that the kernel may currently send, summed over viewers.")
+		handovers = m.Counter("handovers_total",
+			"Handovers of a viewer to user space because its fallback packets were sent too slowly.")
+		handed  = m.Gauge("handed_over_viewers", "Viewers currently handed over to user space.")
+		unknown = m.Gauge("unregistered_bytes", "Bytes sent by the kernel but not registered yet.")
+		budget  = m.Gauge("budget_bytes", "Bytes that the kernel may currently send, summed over viewers.")
 	)
 	m.Read(func(put service.Put) {
 		if put(enabled, service.Bool(fast != nil)); fast == nil {

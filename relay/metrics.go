@@ -22,9 +22,10 @@ func newMetrics(r *router.Router, ln *moqt.Listener) *service.Metrics {
 		duplicates = m.Counter("duplicate_subgroups_total", "Duplicate subgroups and datagrams refused.")
 		evicted    = m.Counter("evicted_subgroups_total", "Subgroups refused because they were older than the cache.")
 		sent       = m.Counter("sent_bytes_total", "Object bytes sent to viewers.")
-		subgroups  = m.Counter("sent_subgroups_total", "Subgroup deliveries started, counted per viewer.")
-		dropped    = m.Counter("dropped_subgroups_total", "Subgroup deliveries dropped, by reason.", "reason")
-		datagrams  = m.Counter("dropped_datagrams_total",
+		subgroups  = m.Counter("sent_subgroups_total",
+			"Subgroup deliveries started; a subgroup for n viewers counts n times.")
+		dropped   = m.Counter("dropped_subgroups_total", "Subgroup deliveries dropped, by reason.", "reason")
+		datagrams = m.Counter("dropped_datagrams_total",
 			"Datagrams for a viewer dropped: queue full, or subscription ended.")
 		repaired = m.Counter("repaired_datagrams_total",
 			"Datagrams fetched from publishers because they were lost or sent before the first viewer joined.")
@@ -48,8 +49,9 @@ func newMetrics(r *router.Router, ln *moqt.Listener) *service.Metrics {
 		appLimited = m.Gauge("session_app_limited",
 			"1 while the relay sends a peer less than the path's estimated bandwidth.", "session", "peer", "controller")
 		multipath = m.Gauge("multipath_sessions", "Open sessions over several paths.")
-		paths     = m.Gauge("paths", "Paths of these sessions, by state.", "state")
-		notJoined = m.Counter("refused_paths_total", "Connections refused as paths, by reason.", "reason")
+		paths     = m.Gauge("paths", "Paths of open multipath sessions, by state.", "state")
+		notJoined = m.Counter("refused_paths_total",
+			"Connections refused when joining a multipath session, by reason.", "reason")
 	)
 	m.Read(func(put service.Put) {
 		var quic, wt, several, up, down float64

@@ -51,8 +51,8 @@ func (o *ours) learn(f *flight, overtaken bool) {
 	t.bias += (miss - t.bias) / 8
 }
 
-// forget halves the learned errors of paths that show no others, and doubts old rates: a path that stays unused because
-// of them would never show better ones.
+// forget halves errors and distrusts full paths if they were not measured recently: a path that stays unused because of
+// them would never be measured again.
 func (o *ours) forget(now time.Duration) {
 	for _, t := range o.paths {
 		t.filled = t.filled && now-t.measured < 2*time.Second
@@ -162,8 +162,9 @@ func (o *ours) delay(t *path, now time.Duration) float64 {
 	return t.rtt()/2 + o.queue(t, now) + t.correction(now)
 }
 
-// correction returns the seconds that experience adds to delay: the mean error of earlier predictions, and the time by
-// which the next acknowledgement is overdue. Segments that were early show an underestimated rate, not a short delay.
+// correction returns the seconds to add to the predicted delay: the mean lateness of past segments plus the time by
+// which the next acknowledgement is overdue. A negative mean is ignored: early segments mean that the rate was
+// underestimated, not that the delay is shorter.
 func (t *path) correction(now time.Duration) float64 {
 	return max(t.bias, 0) + t.overdue(t.fresh, now)
 }

@@ -385,7 +385,7 @@ func clusterStarts(r *Reader) []int64 {
 	}
 }
 
-// unsized sets the size of the Cluster at an offset to 0.
+// unsized gives the Cluster at the given offset a size of 0.
 func unsized(file []byte, cluster int64) []byte {
 	binary.BigEndian.PutUint64(file[cluster+4:], 1<<56)
 	return file

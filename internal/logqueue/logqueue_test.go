@@ -22,8 +22,8 @@ func (s *stalled) Write(b []byte) (int, error) {
 	return s.Buffer.Write(b)
 }
 
-// TestStalledReader checks that writes to an unread log return, and that dropped records are
-// counted and, once the log has a reader again, reported.
+// TestStalledReader checks that writes do not block while nobody reads the log, and that dropped
+// records are counted, and reported once reading resumes.
 func TestStalledReader(t *testing.T) {
 	for name, c := range map[string]struct {
 		records, size, dropped int

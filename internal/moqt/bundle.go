@@ -157,7 +157,7 @@ func (st *Stats) addPaths(b *multipath.Conn) {
 	st.CongestionWindow, st.Path.Bandwidth = t.CongestionWindow, t.Rate
 }
 
-// RefusedPaths returns how many connections were refused as paths, by reason.
+// RefusedPaths returns the number of connections refused when joining a multipath session, by reason.
 func (l *Listener) RefusedPaths() map[string]uint64 { return l.paths.Refused() }
 
 // servePath makes a connection a path of a bundle, which begins a session if it is new.

@@ -223,7 +223,8 @@ func TestDuplicateSubscription(t *testing.T) {
 
 // A stream whose end is never read stays open and counts against the peer's limit.
 func TestRequestsLeakNoStreams(t *testing.T) {
-	// With few streams a leak shows soon. A cancellation may arrive after the next request.
+	// A low limit exposes leaks quickly. It leaves some slack, as a cancellation may arrive after the
+	// next request.
 	const streams = 64
 	w := patient()
 	w.cancel = time.Minute

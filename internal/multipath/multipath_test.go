@@ -87,7 +87,7 @@ func TestTransfer(t *testing.T) {
 	}
 }
 
-// TestCuts cuts the paths in turns while data flows. Nothing is lost, and both paths carry data again.
+// TestCuts cuts the paths in turn while data flows. No data is lost, and both paths recover after each cut.
 func TestCuts(t *testing.T) {
 	fakepath.Test(t, func(t *testing.T) {
 		l := newLab(t, []string{protocol},
@@ -117,7 +117,7 @@ func TestCuts(t *testing.T) {
 	})
 }
 
-// TestPaths cuts a path until its connection is closed. It stays in the statistics, and its counters continue.
+// TestPaths cuts a path until its connection is closed. The path stays in the statistics, and its counters continue.
 func TestPaths(t *testing.T) {
 	fakepath.Test(t, func(t *testing.T) {
 		l := newLab(t, []string{protocol},

@@ -11,8 +11,8 @@ import (
 	"holocast/internal/sessiontest/fakepath"
 )
 
-// windows sends n bytes from the server at an interval, each time on a stream of its own, and returns the times to
-// their delivery in order, sorted.
+// windows sends n bytes from the server at each interval, on a new stream, and returns the sorted in-order delivery
+// times after the warm-up.
 func windows(t *testing.T, n int, every, warmup, duration time.Duration, links ...link) (took []time.Duration) {
 	t.Helper()
 	fakepath.Test(t, func(t *testing.T) {

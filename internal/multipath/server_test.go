@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// TestRefusedTokens presents tokens that let nothing join, and checks that the server then keeps no
-// bundle that has ended.
+// TestRefusedTokens checks that invalid tokens are refused and that the server forgets ended bundles.
 func TestRefusedTokens(t *testing.T) {
 	now := time.Now()
 	for why, prepare := range map[string]func(s *Server, c *Conn) (token, time.Time){
@@ -33,12 +32,12 @@ func TestRefusedTokens(t *testing.T) {
 			s.forget(c)
 			for _, g := range s.tokens {
 				if g.c != nil {
-					t.Error("the server keeps a bundle that has ended")
+					t.Error("the server keeps an ended bundle")
 				}
 			}
 			s.issue(c, 1, now)
 			if len(s.tokens) != 1 {
-				t.Error("a bundle that has ended gets another token")
+				t.Error("an ended bundle gets another token")
 			}
 			return last, now
 		},

@@ -1,5 +1,5 @@
-// C implementation of the planes in docs/spec/point-cloud-frame.md, including zstd: one call per
-// object.
+// Encodes and decodes the planes of docs/spec/point-cloud-frame.md, zstd included. One call handles
+// one object.
 #ifndef HOLOCAST_POINTCLOUD_KERNELS_H
 #define HOLOCAST_POINTCLOUD_KERNELS_H
 

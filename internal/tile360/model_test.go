@@ -37,7 +37,7 @@ func headTraces(t *testing.T) []gazetrace.Trace {
 
 const trained = 15 // viewers per video used to fit the model
 
-// moment is a viewer's state at a time, and the viewer's later gaze.
+// moment is a viewer's state at one time and the viewer's later gaze.
 type moment struct {
 	gaze           *tile360.Gaze
 	right, up      float64 // speed
@@ -46,7 +46,8 @@ type moment struct {
 	x, y           []float64     // offset of actual from the last gaze
 }
 
-// moments replays the viewers' traces to a predictor with a crowd.
+// moments feeds each viewer's trace to a predictor and calls visit for every seventh sample, except in
+// the last three seconds.
 func moments(viewers []gazetrace.Trace, crowd func(viewer int) *tile360.Crowd, visit func(m *moment)) {
 	for i, v := range viewers {
 		c := crowd(i)

@@ -84,7 +84,7 @@ func New(cfg Config) (*Encoder, error) {
 	}
 	for _, name := range []string{cfg.Color.Primaries, cfg.Color.Transfer, cfg.Color.Matrix} {
 		if _, ok := codes[name]; !ok {
-			return nil, fmt.Errorf("x264: unknown colour name %q", name)
+			return nil, fmt.Errorf("x264: unknown colour primaries, transfer or matrix %q", name)
 		}
 	}
 	preset := C.CString(cfg.Preset)

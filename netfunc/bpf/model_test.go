@@ -366,7 +366,8 @@ func TestDuplicateAny(t *testing.T) {
 	}
 }
 
-// checkAny checks the invariants of any frame. Call it in the bench's namespace.
+// checkAny runs the sender's programs on an arbitrary frame and checks their verdicts and output. Call
+// it in the bench's namespace.
 func (b *bench) checkAny(frame []byte) error {
 	if len(frame) < 15 || len(frame) > 3000 {
 		return nil

@@ -119,8 +119,13 @@ func (k *kernel) present() (attach []bpf.Attach, receive []string, devices map[s
 	switch {
 	case err != nil:
 	case len(allAttach) > 0 && len(attach) == 0:
-		err = fmt.Errorf("%s: no interface to attach to exists: %s", k.setting(allAttach[0].Interface),
-			allAttach[0].Interface)
+		var names []string
+		for _, a := range allAttach {
+			if !slices.Contains(names, a.Interface) {
+				names = append(names, a.Interface)
+			}
+		}
+		err = fmt.Errorf("%s: none of these interfaces exists: %s", k.setting(names[0]), strings.Join(names, ", "))
 	case len(allReceive) > 0 && len(receive) == 0:
 		err = fmt.Errorf("%s: no interface for replicas exists: %s", k.setting(allReceive[0]),
 			strings.Join(allReceive, ", "))

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs the OpenFlow controller's dependencies into build/openflow/venv, with --dev also those of
-# its tests. Does nothing if they are up to date.
+# Installs the OpenFlow controller's dependencies into build/openflow/venv; --dev adds the test
+# dependencies. Does nothing if they are up to date.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)

@@ -44,8 +44,8 @@ func (m Mode) Check() error {
 type Stats struct {
 	kernel.Counts
 	Interfaces int // with the programs attached
-	Sources    int // publisher connections in the kernel
-	Viewers    int // viewer connections in the kernel
+	Sources    int // publisher connections handled by the kernel
+	Viewers    int // viewer connections handled by the kernel
 	// Refused counts the connections handled in user space, by reason.
 	Refused map[string]uint64
 	// Registered counts packets registered with their connections. Lag is the time between sending
@@ -53,8 +53,8 @@ type Stats struct {
 	Registered uint64
 	Lag        time.Duration
 	Lost       uint64 // registered packets declared lost
-	// Handovers counts how often a viewer was handed to user space for a while because user space
-	// took too long to catch up. HandedOver is the number of viewers currently handed over.
+	// Handovers counts the times that a viewer was handed to user space for a while because user
+	// space sent its fallbacks too slowly. HandedOver is the number of viewers currently handed over.
 	Handovers  uint64
 	HandedOver int
 	// Unregistered is the number of bytes that the kernel has sent but that are not registered yet,

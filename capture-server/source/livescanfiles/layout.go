@@ -243,7 +243,7 @@ func (r *recorded) findSizes(dir string) error {
 	case r.depth == "":
 		return fmt.Errorf("%s has no Depth_*.tiff with an image", dir)
 	}
-	return fmt.Errorf("%s has no Color_*.jpg with the number of a Depth_*.tiff", dir)
+	return fmt.Errorf("%s: no Color_*.jpg has the same number as a Depth_*.tiff", dir)
 }
 
 // readSizes sets the modes that are still unknown from the images of one capture. It reports whether

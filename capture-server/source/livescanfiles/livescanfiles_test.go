@@ -475,7 +475,7 @@ func TestTakeRefused(t *testing.T) {
 		{
 			"no colour",
 			func(t *testing.T, dir string) { remove(t, dir, "client_0/Color_0.jpg") },
-			"client_0 has no Color_*.jpg with the number of a Depth_*.tiff",
+			"client_0: no Color_*.jpg has the same number as a Depth_*.tiff",
 		},
 		{"no mode of that size", func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, "client_0/Depth_0.tiff"), depthTIFF(t, 100, 100, 0))

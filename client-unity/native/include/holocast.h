@@ -436,15 +436,15 @@ typedef struct {
   double shown_fps;
   // Distinct frames decoded per second, averaged over cameras.
   double fps;
-  // Capture to decoded, ms.
+  // Capture-to-decode delay, ms.
   double delay_p50_ms;
   double delay_p95_ms;
   double delay_p99_ms;
-  // Capture to shown, ms.
+  // Capture-to-display delay, ms.
   double shown_p50_ms;
   double shown_p95_ms;
   double shown_p99_ms;
-  // Jitter of the delay to decoded (RFC 3550).
+  // Jitter of the capture-to-decode delay, ms (RFC 3550).
   double jitter_ms;
   double mbit_per_s;
   double points_per_frame;

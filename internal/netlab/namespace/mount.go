@@ -63,7 +63,7 @@ func shareLocked() error {
 }
 
 // uncover makes every namespace in folder reachable again after folder was mounted over. It
-// removes the mounts of folder, top first, then mounts folder once and the namespaces on it.
+// removes the mounts on folder, top first, then mounts folder once and the namespaces on it.
 // Processes in the namespaces do not notice. It does nothing if no namespace is hidden.
 func uncover() (err error) {
 	unlock, err := lock()
@@ -149,10 +149,10 @@ type mount struct {
 	kind       string // file system type
 }
 
-// mountTable holds the mounts of a mount namespace, and which of them are mounts of folder.
+// mountTable holds the mounts of a mount namespace and marks the mounts on folder.
 type mountTable struct {
 	mounts []mount
-	layers []mount // visible mounts of folder, top first; empty if folder is a plain directory
+	layers []mount // visible mounts on folder, top first; empty if folder is a plain directory
 	base   *mount  // the mount that holds the directory; nil if unknown
 }
 
@@ -217,7 +217,7 @@ func (t mountTable) byID(id string) *mount {
 	return nil
 }
 
-// covered reports whether a mount of folder hides a namespace. A hidden mount in the top mount's
+// covered reports whether a mount on folder hides a namespace. A hidden mount in the top mount's
 // peer group does not count: it duplicates a visible mount and disappears with it.
 func (t mountTable) covered() bool {
 	if len(t.layers) == 0 {
@@ -243,7 +243,7 @@ func (t mountTable) on(layer mount) []string {
 	return paths
 }
 
-// plain reports whether all mounts of folder are bind mounts of the directory below them.
+// plain reports whether every mount on folder is a bind mount from the file system underneath.
 func (t mountTable) plain() bool {
 	return !slices.ContainsFunc(t.layers, func(m mount) bool { return t.base == nil || m.device != t.base.device })
 }

@@ -304,7 +304,8 @@ func (e *Engine) compare(now time.Time, c *edge) {
 	}
 }
 
-// elsewhere reports whether f has left c: its sender is another edge that is not lost, or none.
+// elsewhere reports whether f has left c: it has no known sender, or its sender is another edge that is
+// not lost.
 func (e *Engine) elsewhere(f *flow, c *edge) bool {
 	s := e.edges[f.Sender]
 	return s != c && (s == nil || !s.Lost)

@@ -29,7 +29,7 @@ type flow struct {
 	// elimination is undone or the re-arm time has passed.
 	before pathset.Set
 	// tried is the trimmed set to which the last start added paths, kept until elimination has
-	// judged them. vain counts how often in a row it has removed them all again, up to maxIdle.
+	// judged them. vain counts consecutive eliminations that removed them all again, up to maxIdle.
 	tried pathset.Set
 	vain  int
 	// lossy holds the time at which each path was last removed for not carrying the flow.
@@ -61,7 +61,7 @@ func (f *flow) viewing() api.Flow {
 	return out
 }
 
-// maxIdle limits how often the re-arm time is doubled.
+// maxIdle is the maximum number of doublings in rearm and rest.
 const maxIdle = 6
 
 // rearm returns the duration of state Single. It doubles each time duplication does not help, since

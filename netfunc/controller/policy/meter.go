@@ -15,7 +15,7 @@ const (
 	// lateCount is the number of late intervals that fire the trigger. A single change of a path's delay
 	// causes only one.
 	lateCount = 2
-	// silentIntervals is the shortest silence, in frame intervals, that counts for a slow flow.
+	// silentIntervals is the minimum silence, in frame intervals, that fires the trigger.
 	silentIntervals = 4
 )
 

@@ -387,15 +387,15 @@ pub struct HcStats {
     pub shown_fps: f64,
     /// Distinct frames decoded per second, averaged over cameras.
     pub fps: f64,
-    /// Capture to decoded, ms.
+    /// Capture-to-decode delay, ms.
     pub delay_p50_ms: f64,
     pub delay_p95_ms: f64,
     pub delay_p99_ms: f64,
-    /// Capture to shown, ms.
+    /// Capture-to-display delay, ms.
     pub shown_p50_ms: f64,
     pub shown_p95_ms: f64,
     pub shown_p99_ms: f64,
-    /// Jitter of the delay to decoded (RFC 3550).
+    /// Jitter of the capture-to-decode delay, ms (RFC 3550).
     pub jitter_ms: f64,
     pub mbit_per_s: f64,
     pub points_per_frame: f64,

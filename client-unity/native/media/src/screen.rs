@@ -441,7 +441,7 @@ impl SphereDecoder {
         self.decoder.take_note()
     }
 
-    /// Color matrix and full range from the configuration.
+    /// Color matrix and full-range flag: from the catalog, or else from the stream's configuration.
     pub fn color(&self, sphere: &Sphere) -> (Matrix, bool) {
         let of = self.config.as_ref().map(|(_, c)| c);
         let matrix = sphere.matrix.or(of.and_then(|c| c.matrix)).unwrap_or_default();

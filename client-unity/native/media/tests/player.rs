@@ -177,7 +177,7 @@ impl Stage {
         self.pump(r);
     }
 
-    /// Sends an object as a datagram. length: size of the payload that the object begins.
+    /// Sends an object as a datagram. length: size of the whole payload, set on its first part.
     #[allow(clippy::too_many_arguments)] // the fields of a datagram
     fn datagram(
         &mut self, r: &mut Relay, alias: u64, group: u64, id: u64, length: Option<usize>, end: bool, payload: &[u8],

@@ -133,9 +133,9 @@ pub enum Event {
         /// True if the peer reset it.
         remote: bool,
     },
-    /// A FETCH is complete. A joining one is reported under the subscription.
+    /// A FETCH is complete. A joining FETCH is reported under its subscription.
     Fetched {
-        /// The FETCH, or for a joining one the SUBSCRIBE.
+        /// The FETCH; for a joining FETCH, its SUBSCRIBE.
         request: Request,
     },
     /// A request was rejected or timed out, or its stream was reset.

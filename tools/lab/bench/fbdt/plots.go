@@ -19,7 +19,7 @@ var plotTitles = map[string]string{
 	windowsPlot: "Delivery times of windows where paths differ fivefold",
 }
 
-// drawn are the contenders in plots.
+// drawn lists the contenders in every plot, which also shows single-path QUIC over each radio.
 var drawn = []string{ours, paper, "minrtt", "musher", "mptcp bbr", "mptcp cubic"}
 
 // SavePlots draws throughput over time and the distributions of windows' delivery times into dir.

@@ -50,10 +50,10 @@ const urgency = 3
 // idleLimit outlasts every outage here.
 const idleLimit = 30 * time.Second
 
-// single is the protocol of one connection; paths of a bundle have one that says so.
+// single is the protocol of a connection that is not a path of a bundle.
 const single = "holocast-bench"
 
-// dialQUIC connects radios to the server: over one radio with a nil scheduler, otherwise over all given.
+// dialQUIC connects to the server over all radios in from, or over the first one only if scheduler is nil.
 func dialQUIC(ctx context.Context, r *radios, from []radio, scheduler func() fbdt.Scheduler) (b *bundle, err error) {
 	b = &bundle{}
 	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))

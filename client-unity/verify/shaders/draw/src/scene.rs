@@ -40,7 +40,7 @@ pub struct Camera {
     pub eyes: Vec<Eye>,
     /// Index of the eye that a headset renders in this pass, with one eye per pass.
     pub pass: u32,
-    /// Renders two eyes by multiview instead of instances.
+    /// Renders both eyes with multiview instead of instancing.
     pub multiview: bool,
 }
 
