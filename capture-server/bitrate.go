@@ -15,6 +15,8 @@ const maxBitrate = 10e9
 // MarshalText implements encoding.TextMarshaler.
 func (b bitrate) MarshalText() ([]byte, error) {
 	switch {
+	case b < 0:
+		return nil, fmt.Errorf("negative bit rate %g", float64(b))
 	case b == 0:
 		return nil, nil
 	case b >= 1e6:

@@ -71,10 +71,3 @@ func (r *rate) leave(s *rateStreams) {
 		*s = rateStreams{}
 	}
 }
-
-// now returns the target in bit/s.
-func (r *rate) now() float64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.control.Target()
-}

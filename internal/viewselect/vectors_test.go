@@ -141,7 +141,7 @@ func cases() (v vectors) {
 	t := lens.RayTable()
 	for i := range 4 {
 		pose := around(float64(i)*math.Pi/2, 2000)
-		cameras = append(cameras, flat(Surface(nil, &t, sphere(pose, 500, 0), &pose, 16)))
+		cameras = append(cameras, flat(Surface(nil, &t, sphere(pose, 500), &pose, 16)))
 	}
 	for i := range 6 {
 		var views []viewCase

@@ -21,16 +21,14 @@ func around(angle, distance float64) camera.Transform {
 	return r
 }
 
-// sphere returns the depths at which a camera sees a sphere of radius mm around the origin, and a
-// wall at depth behind (0 = none).
-func sphere(pose camera.Transform, radius float64, behind uint16) []uint16 {
+// sphere returns the depths at which a camera sees a sphere of radius mm around the origin.
+func sphere(pose camera.Transform, radius float64) []uint16 {
 	t := lens.RayTable()
 	depth := make([]uint16, len(t.X))
 	for i := range depth {
 		d := [3]float64{float64(t.X[i]), float64(t.Y[i]), 1}
 		o := pose.Inverse().T // the origin in camera space
 		a, b, c := dot(d, d), dot(d, o), dot(o, o)-radius*radius
-		depth[i] = behind
 		if q := b*b - a*c; q > 0 {
 			depth[i] = uint16((b - math.Sqrt(q)) / a)
 		}
@@ -44,13 +42,14 @@ func stage(angles ...float64) [][]Sample {
 	var all [][]Sample
 	for _, a := range angles {
 		pose := around(a, 2000)
-		all = append(all, Surface(nil, &t, sphere(pose, 500, 0), &pose, stride))
+		all = append(all, Surface(nil, &t, sphere(pose, 500), &pose, stride))
 	}
 	return all
 }
 
-func eye(angle, distance float64) View {
-	return View{Eye: around(angle, distance).Inverse(), TanX: 0.5, TanY: 0.375}
+// eye returns a view of the origin from 2 m.
+func eye(angle float64) View {
+	return View{Eye: around(angle, 2000).Inverse(), TanX: 0.5, TanY: 0.375}
 }
 
 func TestSurfaceArea(t *testing.T) {
@@ -59,7 +58,7 @@ func TestSurfaceArea(t *testing.T) {
 	const want = 2 * math.Pi * 500 * 500 * (1 - 500.0/2000)
 	sum := 0.0
 	t0, pose := lens.RayTable(), around(0, 2000)
-	for _, s := range Surface(nil, &t0, sphere(pose, 500, 0), &pose, 1) {
+	for _, s := range Surface(nil, &t0, sphere(pose, 500), &pose, 1) {
 		sum += float64(s.Area)
 		p, n := to64(s.Point), to64(s.Normal)
 		if l := length(p); math.Abs(l-500) > 2 {
@@ -81,16 +80,16 @@ func TestSurfaceArea(t *testing.T) {
 func TestWorth(t *testing.T) {
 	quarter := math.Pi / 2
 	cameras := stage(0, quarter, 2*quarter, 3*quarter)
-	away := eye(0, 2000)
+	away := eye(0)
 	away.Eye = yaw(math.Pi).Compose(away.Eye)
 	tests := map[string]struct {
 		view      View
 		best      []int // cameras with the largest worth
 		worthless []int
 	}{
-		"from a camera":       {eye(0, 2000), []int{0}, []int{2}},
-		"from the other side": {eye(2*quarter, 2000), []int{2}, []int{0}},
-		"between two":         {eye(quarter/2, 2000), []int{0, 1}, nil},
+		"from a camera":       {eye(0), []int{0}, []int{2}},
+		"from the other side": {eye(2 * quarter), []int{2}, []int{0}},
+		"between two":         {eye(quarter / 2), []int{0, 1}, nil},
 		"looking away":        {away, nil, []int{0, 1, 2, 3}},
 	}
 	for name, c := range tests {
@@ -126,7 +125,7 @@ func TestWorth(t *testing.T) {
 func TestShare(t *testing.T) {
 	var s Scene
 	worth := make([]float64, 1)
-	s.Worth(worth, stage(0), eye(0, 2000))
+	s.Worth(worth, stage(0), eye(0))
 	tan := 500 / math.Sqrt(2000*2000-500*500) // of the silhouette
 	want := math.Pi * tan * tan / (4 * 0.5 * 0.375)
 	if math.Abs(worth[0]-want) > 0.15*want {
@@ -139,17 +138,17 @@ func TestOcclusion(t *testing.T) {
 	front, back := around(0, 2000), around(0, 4000)
 	// The second camera sees a wall 5 m behind the sphere of the first.
 	cameras := [][]Sample{
-		Surface(nil, &rays, sphere(front, 900, 0), &front, stride),
+		Surface(nil, &rays, sphere(front, 900), &front, stride),
 		Surface(nil, &rays, slices.Repeat([]uint16{9000}, len(rays.X)), &back, stride),
 	}
 	worth := make([]float64, 2)
 	var s Scene
-	narrow := eye(0, 2000)
+	narrow := eye(0)
 	narrow.TanX, narrow.TanY = 0.3, 0.3
 	if s.Worth(worth, cameras, narrow); worth[1] > 0.02*worth[0] {
 		t.Errorf("worths %.3f with the wall hidden", worth)
 	}
-	wide := eye(0, 2000)
+	wide := eye(0)
 	wide.TanX, wide.TanY = 1, 1
 	if s.Worth(worth, cameras, wide); worth[1] == 0 {
 		t.Errorf("worths %.3f with a visible wall", worth)
@@ -160,14 +159,14 @@ func TestAhead(t *testing.T) {
 	cameras := stage(0, math.Pi/2)
 	var s Scene
 	now, later := make([]float64, 2), make([]float64, 2)
-	away := eye(0, 2000)
+	away := eye(0)
 	away.Eye = yaw(0.9).Compose(away.Eye) // the sphere is just outside the picture
 	s.Worth(now, cameras, away)
 	s.Worth(later, cameras, Ahead(away, [3]float64{}, 1.5, 0.5)...)
 	if now[0] != 0 || later[0] == 0 {
 		t.Errorf("worth %v, and %v after a turn by 0.75 rad", now, later)
 	}
-	views := Ahead(eye(0, 2000), [3]float64{0, 0, 1000}, 0, 0.5)
+	views := Ahead(eye(0), [3]float64{0, 0, 1000}, 0, 0.5)
 	if d := length(views[0].Eye.Inverse().T); math.Abs(d-1500) > 1e-6 {
 		t.Errorf("%v mm from the centre after half a second at 1 m/s towards it, want 1500", d)
 	}
@@ -209,7 +208,7 @@ func BenchmarkWorth(b *testing.B) {
 	cameras := stage(0, 1.5, 3, 4.5)
 	worth := make([]float64, len(cameras))
 	var s Scene
-	views := Ahead(eye(0.5, 2000), [3]float64{}, 1, 0.5)
+	views := Ahead(eye(0.5), [3]float64{}, 1, 0.5)
 	for b.Loop() {
 		s.Worth(worth, cameras, views...)
 	}

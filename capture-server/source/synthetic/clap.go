@@ -43,7 +43,7 @@ func clap(m *[bones]motion, phase float64) {
 		for i, on := range arm {
 			usual := before.inverse().then(m[on]) // relative to the parent
 			before = m[on]
-			aimed := usual
+			var aimed motion
 			if i < 2 {
 				bone := rest[i+1].sub(rest[i])
 				aimed = align(bone, turned.undo(along[i]))

@@ -34,8 +34,10 @@ func TestClap(t *testing.T) {
 		if d > 1e-3 {
 			t.Fatalf("joints are %.4f m apart at phase %.3f", d, phase)
 		}
-		for _, p := range [2]vec{m[handL].apply(wristJoint).sub(before[handL].apply(wristJoint)),
-			m[handR].apply(mirror(wristJoint)).sub(before[handR].apply(mirror(wristJoint)))} {
+		for _, p := range [2]vec{
+			m[handL].apply(wristJoint).sub(before[handL].apply(wristJoint)),
+			m[handR].apply(mirror(wristJoint)).sub(before[handR].apply(mirror(wristJoint))),
+		} {
 			if p.length() > 0.03 {
 				t.Fatalf("a hand jumps by %.3f m at phase %.3f", p.length(), phase)
 			}

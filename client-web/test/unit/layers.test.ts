@@ -9,7 +9,7 @@ const root = fileURLToPath(new URL("../../src/", import.meta.url));
 /** A layer may import from earlier ones. Folders of the same layer do not import each other. */
 const layers: readonly (readonly string[])[] = [
   ["moqt"],
-  ["media/session"],
+  ["media/session", "media/choice"],
   ["media/points", "media/sound", "media/tiles"],
   ["media"],
   ["scene"],

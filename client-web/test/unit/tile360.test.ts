@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { Capacity, Train } from "../../src/media/tiles/capacity.ts";
 import { Crowd, Gaze } from "../../src/media/tiles/gaze.ts";
-import { ows, type Problem } from "../../src/media/tiles/ows.ts";
+import { ows, type Problem } from "../../src/media/choice/ows.ts";
 import { BUDGET_PERCENTILE, Planner, type Gop } from "../../src/media/tiles/planner.ts";
 import { angles, equirect, Grid, View, type Vec } from "../../src/media/tiles/sphere.ts";
 

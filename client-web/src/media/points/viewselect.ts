@@ -2,7 +2,7 @@
  * Chooses the quality of each depth camera by its share of the viewer's picture, like internal/viewselect. Lengths are
  * in millimetres, in studio space unless noted.
  */
-import { ows } from "../tiles/ows.ts";
+import { ows } from "../choice/ows.ts";
 import type { Frame } from "./frame.ts";
 import { wordsPerPoint } from "./layout.ts";
 import type { CameraTrack, Transform } from "./track.ts";

@@ -1,7 +1,7 @@
 /** Plans tile requests per GoP from gaze, capacity and OWS, like internal/tile360/planner.go. */
 import { Capacity } from "./capacity.ts";
 import { Gaze } from "./gaze.ts";
-import { DEFAULT_REFINE, ows, type Plan } from "./ows.ts";
+import { DEFAULT_REFINE, ows, type Plan } from "../choice/ows.ts";
 import type { PossibleGaze, View } from "./sphere.ts";
 
 /** Planner input for one GoP. */
