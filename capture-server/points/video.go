@@ -49,7 +49,8 @@ type video struct {
 // newVideo adds the track. It checks the encoder without keeping its memory.
 func newVideo(l *pipeline, t publish.Track, lens camera.Intrinsics, coarser int) (*video, error) {
 	cfg := pointvideo.Config{
-		Width: lens.Width, Height: lens.Height, DepthQP: pointvideo.DefaultQP + coarser, ColorQP: pointvideo.DefaultQP + coarser,
+		Width: lens.Width, Height: lens.Height,
+		DepthQP: pointvideo.DefaultQP + coarser, ColorQP: pointvideo.DefaultQP + coarser,
 	}
 	e, err := pointvideo.NewEncoder(cfg)
 	if err != nil {
