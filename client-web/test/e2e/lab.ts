@@ -121,13 +121,13 @@ export class Lab {
         res.writeHead(404).end();
         return;
       }
-      const [, patch] = [...this.patches].find(([name]) => basename(file).startsWith(name)) ?? [];
+      const patches = [...this.patches].flatMap(([name, code]) => (basename(file).startsWith(name) ? [code] : []));
       res
         .writeHead(200, {
           "content-type": types[extname(file)] ?? "application/octet-stream",
           "content-security-policy": policy,
         })
-        .end(patch === undefined ? readFileSync(file) : `${patch}\n${readFileSync(file, "utf8")}`);
+        .end(patches.length === 0 ? readFileSync(file) : [...patches, readFileSync(file, "utf8")].join("\n"));
     });
     await new Promise<void>((resolve) => this.#web!.listen(0, "127.0.0.1", resolve));
     this.webPort = (this.#web.address() as AddressInfo).port;

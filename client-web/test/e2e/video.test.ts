@@ -177,7 +177,7 @@ describe("360° video", () => {
   /** Prepends code to the workers of the pages opened until the test ends. */
   const patchWorker = (name: string, code: string): void => {
     lab.patches.set(`${name}.worker-`, code);
-    onTestFinished(() => lab.patches.clear());
+    onTestFinished(() => void lab.patches.delete(`${name}.worker-`));
   };
 
   it("says that the browser has no WebCodecs, and receives nothing", async () => {
@@ -368,18 +368,18 @@ describe("360° video", () => {
       await until("the button", () => button.isVisible());
       expect((await stats(page)).sound).toMatchObject({ on: false, packets_played: 0 });
       if (own) await until("the playback bar", () => page.locator("#playback").isVisible());
-      await button.click();
+      await button.press("Enter"); // click() waits for frames, which a busy machine may not draw
       if (own) await page.locator("#position").fill("0");
       await until("sound", async () => {
         // On a slow machine the recording may end first. Playback then starts from the beginning.
         if (own && !(await stats(page)).playback!.playing) await page.locator("button#play").click();
         return (await stats(page)).sound!.level > 0.1;
       });
-      /** Distances from the changes in one list to the nearest ones in another. */
+      /** Distances between the same changes in two lists. A busy machine drops late packets, and changes with them. */
       const distances = (from: readonly number[], to: readonly number[]): number[] =>
         from.flatMap((t) => {
           const nearest = to.toSorted((a, b) => Math.abs(a - t) - Math.abs(b - t))[0];
-          return nearest !== undefined && Math.abs(nearest - t) < 500 ? [Math.round(nearest - t)] : [];
+          return nearest !== undefined && Math.abs(nearest - t) < 250 ? [Math.round(nearest - t)] : [];
         });
       const { delay, skew } = await until("changes of brightness and tone", async () => {
         if (own && !(await stats(page)).playback!.playing) await page.locator("button#play").click();
@@ -392,7 +392,7 @@ describe("360° video", () => {
       expect(Math.abs(median(delay)), "delay of the sound").toBeLessThan(100);
       // In live sessions the capture server stamps pictures and sound. The film's brightness and tone change together.
       if (own) expect(Math.abs(median(skew)), "tone after brightness").toBeLessThan(100);
-      await button.dispatchEvent("click"); // click() waits for frames, which a busy machine may not draw
+      await button.press("Enter");
       await until("silence", async () => !(await stats(page)).sound!.on);
     });
   });

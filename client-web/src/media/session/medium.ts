@@ -64,6 +64,8 @@ export interface RecordingSource {
 export interface Medium {
   /** True if the catalog lists tracks of this medium. */
   readonly present: boolean;
+  /** True if this medium does not make up for another one that this browser cannot play. */
+  readonly accompanies?: boolean;
   /** A sentence that says why this browser cannot play this medium's tracks; undefined if it can. */
   readonly unplayable?: string | undefined;
   /** Capture time of the current frame, UNIX ms on the relay's clock; 0 = unknown. */

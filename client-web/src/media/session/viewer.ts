@@ -265,7 +265,7 @@ export class Viewer implements Host {
 
   settle(): void {
     const why = this.#media.find((m) => m.unplayable !== undefined)?.unplayable;
-    if (this.#media.some((m) => m.present)) this.#enter("live", why ?? "");
+    if (this.#media.some((m) => m.present && (why === undefined || !m.accompanies))) this.#enter("live", why ?? "");
     else if (why !== undefined) this.#enter("unplayable", why);
     else if (this.#others === "") this.#enter("waiting", "");
     else this.#enter("foreign", describe("catalog", this.#others));

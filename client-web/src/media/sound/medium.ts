@@ -77,6 +77,8 @@ export class Sounds implements Medium {
     private readonly send: (m: FromSounds) => void,
   ) {}
 
+  readonly accompanies = true;
+
   get present(): boolean {
     return this.#lines.size > 0;
   }
