@@ -51,9 +51,6 @@ func New(target, fps, keys float64) *Controller {
 // SetTarget changes the target from the next frame on.
 func (c *Controller) SetTarget(target float64) { c.target = target }
 
-// Target returns the target in bit/s.
-func (c *Controller) Target() float64 { return c.target }
-
 // Stream is one H.264 stream. Its methods use the Controller.
 type Stream struct {
 	c      *Controller
