@@ -232,11 +232,18 @@ func TestCutPaths(t *testing.T) {
 	play.mustSucceed()
 	var r played
 	play.lastLine(&r)
-	dropped += series(t, l.get(l.server, "http://127.0.0.1:4443/metrics"), `holocast_relay_dropped_subgroups_total{reason="behind"}`)
+	relayMetrics := l.get(l.server, "http://127.0.0.1:4443/metrics")
+	dropped += series(t, relayMetrics, `holocast_relay_dropped_subgroups_total{reason="behind"}`)
 	// On a busy machine the programs drop frames for newer ones, and count them.
 	if lost := int64(r.FramesLost) - int64(r.FramesSkipped) - int64(dropped); lost > 0 || r.SubgroupsReset > 0 ||
 		r.PublisherRestarts > 0 || r.Frames < 10 {
-		t.Errorf("%d frames lost: %+v; %v dropped", lost, r.Report, dropped)
+		in, out := l.report().frames()
+		t.Errorf("%d frames lost: %+v; %v dropped; %d frames reached the relay, %d left it", lost, r.Report, dropped, in, out)
+		for line := range strings.Lines(metrics + relayMetrics) {
+			if strings.Contains(line, "subgroups_total") || strings.Contains(line, "frames_total") {
+				t.Log(strings.TrimSpace(line))
+			}
+		}
 	}
 	if n := strings.Count(relay.Stderr.String(), `"session open"`); n != 2 {
 		t.Errorf("%d sessions; the cuts ended some", n)
