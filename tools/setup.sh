@@ -22,7 +22,8 @@ want libturbojpeg0-dev
 want libzstd-dev
 want libopus-dev
 want libx264-dev
-have libopenh264-8 || want libopenh264-7
+# The library is named after its version, on which -dev depends.
+have libopenh264-7 || have libopenh264-8 || want libopenh264-dev
 want ffmpeg
 want iproute2
 if [[ "${1:-}" == --test ]]; then
