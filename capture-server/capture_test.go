@@ -182,15 +182,9 @@ func loopGrids(ctx context.Context, t *testing.T, fps float64, frames int) map[t
 func TestFramesReachViewerOfRelay(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	addr := freePort(t)
 	const fps, loop = 10, 30 // the performer's loop lasts three seconds
 	grids := loopGrids(ctx, t, fps, loop)
-	start(t, filepath.Join(bin, "relay"), "--listen", addr, "--http", addr)
-	target := connect.Target{URL: "moqt://" + addr + "/test"}
-	ns, err := target.Namespace()
-	if err != nil {
-		t.Fatal(err)
-	}
+	target, ns := startRelay(t)
 	web := freePort(t)
 	began := time.Now()
 	server := start(t, filepath.Join(bin, "capture-server"), "--source", "synthetic", "--fps", "10", "--descriptions",
@@ -394,4 +388,17 @@ func TestViewerSurvivesServerRestart(t *testing.T) {
 			return
 		}
 	}
+}
+
+// startRelay runs a relay until the test ends. It returns a session's address and namespace.
+func startRelay(t *testing.T) (connect.Target, moqt.Namespace) {
+	t.Helper()
+	addr := freePort(t)
+	start(t, filepath.Join(bin, "relay"), "--listen", addr, "--http", addr)
+	target := connect.Target{URL: "moqt://" + addr + "/test"}
+	ns, err := target.Namespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return target, ns
 }

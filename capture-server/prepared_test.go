@@ -42,13 +42,7 @@ func TestPreparedVideoBesideCamera(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	dir := tour(ctx, t)
-	addr := freePort(t)
-	start(t, filepath.Join(bin, "relay"), "--listen", addr, "--http", addr)
-	target := connect.Target{URL: "moqt://" + addr + "/test"}
-	ns, err := target.Namespace()
-	if err != nil {
-		t.Fatal(err)
-	}
+	target, ns := startRelay(t)
 	began := uint64(time.Now().UnixMilli())
 	start(t, filepath.Join(bin, "capture-server"), "--source", "tiles:"+dir, "--source", "synthetic", "--fps", "5",
 		target.URL)
@@ -113,13 +107,7 @@ func TestPreparedVideoEndsBesideCamera(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	dir := tour(ctx, t)
-	addr := freePort(t)
-	start(t, filepath.Join(bin, "relay"), "--listen", addr, "--http", addr)
-	target := connect.Target{URL: "moqt://" + addr + "/test"}
-	ns, err := target.Namespace()
-	if err != nil {
-		t.Fatal(err)
-	}
+	target, ns := startRelay(t)
 	start(t, filepath.Join(bin, "capture-server"), "--source", "synthetic", "--fps", "5", "--source", "tiles:"+dir,
 		"--loop=false", target.URL)
 	s := view(ctx, t, target)

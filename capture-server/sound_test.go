@@ -15,7 +15,6 @@ import (
 
 	"holocast/capture-server/source/synthetic"
 	"holocast/internal/catalog"
-	"holocast/internal/connect"
 	"holocast/internal/loc"
 	"holocast/internal/moqt"
 	"holocast/internal/opus"
@@ -126,13 +125,7 @@ func alignedSNR(pcm []float32) float64 {
 func TestSoundReachesViewerOfRelay(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	addr := freePort(t)
-	start(t, filepath.Join(bin, "relay"), "--listen", addr, "--http", addr)
-	target := connect.Target{URL: "moqt://" + addr + "/test"}
-	ns, err := target.Namespace()
-	if err != nil {
-		t.Fatal(err)
-	}
+	target, ns := startRelay(t)
 	start(t, filepath.Join(bin, "capture-server"), "--audio", sweepWAV(t)+",position=0/1600/0", target.URL)
 	s := view(ctx, t, target)
 	c, err := catalog.Parse(newestObject(ctx, t, subscribe(ctx, t, s, ns, catalog.TrackName)))
@@ -182,13 +175,7 @@ func TestSoundReachesViewerOfRelay(t *testing.T) {
 func TestClapInSoundAndPoints(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
-	addr := freePort(t)
-	start(t, filepath.Join(bin, "relay"), "--listen", addr, "--http", addr)
-	target := connect.Target{URL: "moqt://" + addr + "/test"}
-	ns, err := target.Namespace()
-	if err != nil {
-		t.Fatal(err)
-	}
+	target, ns := startRelay(t)
 	start(t, filepath.Join(bin, "capture-server"), "--source", "synthetic", "--fps", "10", "--depth-mode",
 		"NFOV_2X2BINNED", "--audio", "synthetic", target.URL)
 	s := view(ctx, t, target)
@@ -312,13 +299,7 @@ func TestMicrophoneUnpluggedAndBack(t *testing.T) {
 	if out, _ := list.CombinedOutput(); !strings.Contains(string(out), "audio\tMonitor of Stage\tmono") {
 		t.Errorf("list prints %s", out)
 	}
-	addr := freePort(t)
-	start(t, filepath.Join(bin, "relay"), "--listen", addr, "--http", addr)
-	target := connect.Target{URL: "moqt://" + addr + "/test"}
-	ns, err := target.Namespace()
-	if err != nil {
-		t.Fatal(err)
-	}
+	target, ns := startRelay(t)
 	c := exec.Command(filepath.Join(bin, "capture-server"), "--source", "livescan:"+studio(t, 1280, 720), "--fps", "10",
 		"--audio", "Monitor of Stage", target.URL)
 	c.Env = p.env

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"holocast/internal/catalog"
-	"holocast/internal/connect"
 	"holocast/internal/loc"
 	"holocast/internal/moqt"
 	"holocast/internal/tileencoder"
@@ -148,13 +147,7 @@ func TestSphereReachesViewerOfRelay(t *testing.T) {
 		t.Fatalf("the film has %d frames", len(source))
 	}
 
-	addr := freePort(t)
-	start(t, filepath.Join(bin, "relay"), "--listen", addr, "--http", addr)
-	target := connect.Target{URL: "moqt://" + addr + "/test"}
-	ns, err := target.Namespace()
-	if err != nil {
-		t.Fatal(err)
-	}
+	target, ns := startRelay(t)
 	began := time.Now()
 	start(t, filepath.Join(bin, "capture-server"), "--source", "equirect:"+film, "--source", "synthetic", "--fps", "1",
 		"--grid", "4x2", "--qualities", "2", target.URL)
