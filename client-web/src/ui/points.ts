@@ -78,8 +78,10 @@ export class PointsView {
     }
   }
 
-  /** Reports each camera's share of the picture. */
+  /** Reports each camera's share of the picture, which matters once the automatic choice has lowered the quality. */
   #weigh(now: number): void {
+    const { chosen, names, received } = this.qualities ?? { chosen: "", names: [], received: [] };
+    if (chosen !== "auto" || received.every((q) => q === names[0])) return;
     const cameras = this.cameras.flatMap(({ camera }) => {
       const patches = this.#patches.get(camera);
       return patches ? [{ camera, patches }] : [];

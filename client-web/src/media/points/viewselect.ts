@@ -103,13 +103,14 @@ const PATCHES = 1600;
 export function patches(f: Frame, rays: Float32Array, pose: Transform): Float32Array<ArrayBuffer> {
   const { width, height } = f.header;
   const stride = Math.max(1, Math.round(Math.sqrt((width * height) / PATCHES)));
-  const depths = new Uint16Array(width * height);
+  const depths = new Map<number, number>(); // of every stride-th pixel in x and y
   const size = wordsPerPoint[f.form];
   for (let k = 0; k < f.words.length; k += size) {
-    const a = f.words[k]!;
-    depths[((a >> 12) & 0xfff) * width + (a & 0xfff)] = f.words[k + 1]! & 0xffff;
+    const x = f.words[k]! & 0xfff;
+    const y = (f.words[k]! >> 12) & 0xfff;
+    if (x % stride === 0 && y % stride === 0) depths.set(y * width + x, f.words[k + 1]! & 0xffff);
   }
-  return surface(rays, width, (i) => depths[i]!, pose, stride);
+  return surface(rays, width, (i) => depths.get(i) ?? 0, pose, stride);
 }
 
 /** An eye: x right, y down, z forward. */
