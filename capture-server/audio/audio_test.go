@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestStream publishes generated sound on streams, beside a recording that ends.
+// TestStream publishes generated sound on streams, and a recording that ends.
 func TestStream(t *testing.T) {
 	p := publish.New(publish.Config{
 		Namespace: publishtest.Namespace, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),

@@ -37,7 +37,7 @@ func newRate(session *publish.Publisher, limit, fps float64) *rate {
 	}
 }
 
-// next returns the quantizers of a track's next frame. They exceed those of quality high by coarser.
+// next returns the quantizers of a track's next frame. coarser is added to those of quality high.
 func (r *rate) next(s *rateStreams, coarser int, now time.Time) (depth, color int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

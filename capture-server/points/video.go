@@ -34,7 +34,7 @@ type video struct {
 	coarser int         // see rate.next
 	renew   atomic.Bool // a viewer requested a group
 	rate    *rate       // nil: constant quality
-	// stagger shortens the first group, so that the cameras' key frames, which are large, take turns.
+	// stagger shortens the first group. It spreads the cameras' key frames, which are large.
 	stagger time.Duration
 
 	mu      sync.Mutex

@@ -163,7 +163,7 @@ func (b *Buffer) Target(pictures int64, ok bool) int64 {
 	return b.delay.target
 }
 
-// Postpone returns the time in µs by which pictures with a delay wait for sound with an own delay.
+// Postpone returns the time in µs that pictures with a delay wait for sound with delay own.
 func Postpone(pictures, own int64) int64 { return min(max(0, own-pictures), maxDelayed) }
 
 // Error returns the delay of the newest decision minus its target, in µs.

@@ -1,4 +1,4 @@
-/** Hears what the page plays. */
+/** Records the sound of the page. */
 import type { Lab } from "./lab.ts";
 
 declare global {

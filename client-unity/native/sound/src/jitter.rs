@@ -110,7 +110,7 @@ pub struct Buffer {
     counts: Counts,
 }
 
-/// Time by which pictures with a delay wait for sound with an own delay.
+/// Time that pictures wait for later sound.
 pub fn postpone(pictures: Micros, own: Micros) -> Micros {
     (own - pictures).clamp(0, MAX_POSTPONED)
 }

@@ -19,7 +19,7 @@ pub enum Codec {
     Aac,
 }
 
-/// What the catalog says about a track's packets.
+/// A track's packets, from the catalog.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Format {
     /// Codec.
