@@ -100,7 +100,7 @@ func TestSeveralPathsInFakeTime(t *testing.T) {
 		}
 	}
 	psnr := func(over ...int) float64 {
-		report := overPaths(t, c.film(), tr, 30, func() (list []*fakepath.Path) {
+		report := overPaths(t, c.film(), tr, 90, func() (list []*fakepath.Path) {
 			for _, i := range over {
 				d := fakepath.Direction{
 					Rate:  func(second int) float64 { return rates[i][second%len(rates[i])] },
