@@ -61,7 +61,7 @@ func freePort(t *testing.T) string {
 	return ""
 }
 
-// view connects to the relay once it listens.
+// view connects to the relay, retrying until it listens.
 func view(ctx context.Context, t *testing.T, target connect.Target) *moqt.Session {
 	t.Helper()
 	for {
@@ -100,8 +100,8 @@ type received struct {
 	payload                 []byte
 }
 
-// next returns the next complete object and the number of incomplete objects before it, which an
-// overloaded machine causes.
+// next returns the next complete object and the number of incomplete objects skipped before it,
+// which occur on an overloaded machine.
 func next(ctx context.Context, t *testing.T, sub *moqt.Subscription) (o received, late int) {
 	t.Helper()
 	for ; ; late++ {

@@ -11,7 +11,8 @@ import (
 	"holocast/capture-server/source/k4a"
 )
 
-// listCommand lists the cameras that --source k4a, and the microphones that --audio, can open.
+// listCommand lists the cameras that --source k4a can open and the microphones that --audio can
+// open.
 func listCommand(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",

@@ -59,8 +59,8 @@ https://host:port/session over WebTransport.`,
 	f := c.Flags()
 	f.SortFlags = false
 	c.PersistentFlags().String(config.Flag, "", "YAML configuration file; flags override it")
-	// The lists sources, audio and points.crop need flags of their own, since config splits lists at
-	// commas, which sources and names contain, and has no flags for lists of numbers.
+	// sources, audio and points.crop need their own flags: config splits lists at commas, which
+	// sources and names may contain, and has no flags for lists of numbers.
 	f.StringArrayVar(&cfg.Sources, "source", cfg.Sources, sourceForms+"; repeatable. "+syncForms)
 	f.StringArrayVar(&cfg.Audio, "audio", cfg.Audio, "microphone: "+audioForms+"; repeatable")
 	f.Float64SliceVar(&cfg.Points.Crop, "crop", cfg.Points.Crop,

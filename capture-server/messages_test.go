@@ -99,7 +99,7 @@ func TestMessages(t *testing.T) {
 		{
 			"synthetic sound without the performer",
 			append([]string{"--audio", "synthetic"}, livescan...),
-			"audio synthetic is the sound of the source synthetic, which is missing",
+			"audio synthetic requires the source synthetic",
 		},
 		{"livescan without a path", []string{"--source", "livescan"}, `source "livescan" has no path`},
 		{

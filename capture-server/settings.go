@@ -94,9 +94,9 @@ delays both after the master's.`,
 	{Key: "loop", Help: "Loop recordings and videos."},
 	{
 		Key: "calibration", Reload: true,
-		Help: "Camera poses: a YAML file, auto (the take's or from markers) or none (leave cameras at the origin).",
-		More: `auto uses a livescan take's Extrinsics_Open3D.log, else solves the poses, and uses the synthetic
-studio's own. A file has a pose for every camera, from depth camera space (x right, y down,
+		Help: "Camera poses: a YAML file, auto (stored or from markers) or none (leave cameras at the origin).",
+		More: `auto uses a livescan take's Extrinsics_Open3D.log or else solves the poses from the markers; the
+synthetic studio has poses of its own. A file has a pose for every camera, from depth camera space (x right, y down,
 z forward) to studio space:
   cameras:
     "000841194412":
@@ -130,29 +130,32 @@ z forward) to studio space:
 		Key: "points.erode.radius", Flag: "erode",
 		Help: "Drop points within this many pixels of a hole or depth edge, 0 (off) to 8.",
 	},
-	{Key: "points.erode.step", Flag: "-", Help: "Depth step of an edge, millimetres; 0 is 50."},
+	{Key: "points.erode.step", Flag: "-", Help: "Depth step of an edge, millimetres; 0 means the default, 50."},
 	{Key: "points.isolated", Help: "Drop points with few neighbours."},
 	{
 		Key: "points.isolated.neighbors", Flag: "isolated",
 		Help: "Drop points with fewer neighbours than this; 0: off.",
 	},
-	{Key: "points.isolated.radius", Flag: "-", Help: "Radius of the window, pixels, 1 to 3; 0 is 1."},
-	{Key: "points.isolated.band", Flag: "-", Help: "Maximum depth difference of a neighbour, millimetres; 0 is 30."},
+	{Key: "points.isolated.radius", Flag: "-", Help: "Radius of the window, pixels, 1 to 3; 0 means the default, 1."},
+	{
+		Key: "points.isolated.band", Flag: "-",
+		Help: "Maximum depth difference from a neighbour, millimetres; 0 means the default, 30.",
+	},
 	{Key: "tiles", Help: "360° video."},
 	{
 		Key: "tiles.stereo", Flag: "stereo",
-		Help: "Eyes in the pictures of equirect: auto, mono, top-bottom or side-by-side.",
-		More: "auto uses the file's metadata, then the aspect ratio. In top-bottom the left eye is above.",
+		Help: "Stereo layout of equirect: auto, mono, top-bottom or side-by-side.",
+		More: "auto uses the file's metadata, then the aspect ratio. In top-bottom, the left eye is on top.",
 	},
 	{
 		Key: "tiles.size", Flag: "size",
 		Help: "Scale one eye's picture of equirect to WIDTHxHEIGHT pixels (default: its own size).",
 	},
 	{Key: "tiles.grid", Flag: "grid", Help: "Tiles of equirect, COLUMNSxROWS."},
-	{Key: "tiles.qualities", Flag: "qualities", Help: "Qualities of each tile, 1 to 8."},
+	{Key: "tiles.qualities", Flag: "qualities", Help: "Number of qualities per tile, 1 to 8."},
 	{
 		Key: "tiles.quantisers", Flag: "-",
-		Help: "H.264 quantisers of the qualities, the worst first; [] spreads them from 38 to 22.",
+		Help: "H.264 quantisers of the qualities, worst first; [] spreads them from 38 to 22.",
 	},
 	{
 		Key: "tiles.preset", Flag: "-",
@@ -175,11 +178,11 @@ z forward) to studio space:
   FILE.wav           a recording, mono or stereo, of 8 to 32 bits or float
   synthetic          the sound of the synthetic performer
   none               no sound, as is []
-A place in studio space, in millimetres, makes its sound spatial: default,position=0/1600/0`,
+A position in studio space, in millimetres, makes the sound spatial: default,position=0/1600/0`,
 	},
 	{
 		Key:  "audioDelivery",
-		Help: "Delivery of sound: datagram (each repeats the packet before it) or stream.",
+		Help: "Delivery of sound: datagram (each also carries the previous packet) or stream.",
 	},
 	{
 		Key: "layout", Help: "Frame layout: a (pixel grid, smallest), b (points) or c (LiveScan3D's records).",
@@ -198,7 +201,7 @@ A place in studio space, in millimetres, makes its sound spatial: default,positi
 			"encoded only while watched.",
 	},
 	{
-		Key: "bitrate", Help: "Bit rate of all cameras in quality high, such as 16M; implies high.",
+		Key: "bitrate", Help: "Total bit rate of all cameras in quality high, such as 16M; implies high.",
 		More: "Cameras share it by content, and it falls when the path to the relay shrinks. \"\": constant quality.",
 	},
 	{

@@ -76,7 +76,8 @@ func (c *Config) microphones() (specs []audioSpec, err error) {
 	return specs, nil
 }
 
-// addSound adds the microphones to the session. Audio synthetic is in step with the cameras.
+// addSound adds the microphones to the session. The synthetic microphone is synchronized with the
+// cameras.
 func addSound(p *publish.Publisher, cfg *Config, cameras []points.Camera) error {
 	specs, err := cfg.microphones()
 	if err != nil || len(specs) == 0 {
@@ -130,7 +131,7 @@ func (c *Config) openAudio(s audioSpec, cameras []points.Camera, log *slog.Logge
 				return &audio.Generated{Label: synthetic.SoundName, Start: sound.Start, Fill: sound.Fill}, nil
 			}
 		}
-		return nil, errors.New("audio synthetic is the sound of the source synthetic, which is missing")
+		return nil, errors.New("audio synthetic requires the source synthetic")
 	}
 	input, err := audio.OpenDevice(s.arg, log)
 	if err != nil {
@@ -139,7 +140,7 @@ func (c *Config) openAudio(s audioSpec, cameras []points.Camera, log *slog.Logge
 	return input, nil
 }
 
-// renamedSound makes the names of microphones unique.
+// renamedSound is an input with a different name, to make names unique.
 type renamedSound struct {
 	audio.Input
 	name string
@@ -147,7 +148,7 @@ type renamedSound struct {
 
 func (r renamedSound) Name() string { return r.name }
 
-// checkDelivery returns an error if value is not a delivery.
+// checkDelivery returns an error if value is not a delivery mode.
 func checkDelivery(setting, value string) error {
 	if !catalog.CheckDelivery(value) {
 		return fmt.Errorf("%s is %q, want %s or %s", setting, value, catalog.DeliveryStream, catalog.DeliveryDatagram)

@@ -43,7 +43,7 @@ func nextSound(ctx context.Context, t *testing.T, sub *moqt.Subscription) soundP
 	return soundPacket{d.Group, props, d.Payload}
 }
 
-// decode decodes consecutive packets. A missing packet is taken from the next one's repetition.
+// decode decodes consecutive packets. A missing packet is taken from the copy in the next one.
 func decode(t *testing.T, packets []soundPacket) (pcm []float32) {
 	t.Helper()
 	d, err := opus.NewDecoder(1)
@@ -91,8 +91,8 @@ func sweepWAV(t *testing.T) string {
 	return path
 }
 
-// alignedSNR returns the median SNR in dB of pieces of 100 ms against sweep, each at its best delay,
-// since the estimate of the relay clock on a busy machine changes while sound plays.
+// alignedSNR returns the median SNR in dB of 100 ms pieces against sweep. Each piece is aligned on
+// its own, since the estimate of the relay's clock changes during playback on a busy machine.
 func alignedSNR(pcm []float32) float64 {
 	try := func(pcm []float32, from, to, by float64, stride int) (best, at float64) {
 		best = math.Inf(-1)
@@ -266,8 +266,8 @@ func (p *pulse) control(args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// plug adds a sink of 44.1 kHz that plays a tone of 1 kHz, whose monitor is a microphone, and returns
-// its module.
+// plug adds a 44.1 kHz sink that plays a 1 kHz tone. The sink's monitor serves as a microphone. plug
+// returns the sink's module.
 func (p *pulse) plug() string {
 	p.t.Helper()
 	module := p.control("load-module", "module-null-sink", "sink_name=stage", "rate=44100", "channels=1",
@@ -287,8 +287,8 @@ func tone(pcm []float32, frequency float64) float64 {
 	return 2 * (re*re + im*im) / float64(len(pcm)) / max(energy, 1e-9)
 }
 
-// TestMicrophoneUnpluggedAndBack captures from a microphone of PulseAudio that disappears in
-// mid-session. The camera continues, and sound too when the microphone is back.
+// TestMicrophoneUnpluggedAndBack captures from a PulseAudio microphone that disappears during the
+// session. The camera continues, and the sound resumes when the microphone is back.
 func TestMicrophoneUnpluggedAndBack(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
@@ -307,7 +307,7 @@ func TestMicrophoneUnpluggedAndBack(t *testing.T) {
 	s := view(ctx, t, target)
 	sound := subscribe(ctx, t, s, ns, "audio/0")
 	points := subscribe(ctx, t, s, ns, "points/0/full")
-	// hear returns the packets once a second in succession is a clean tone.
+	// hear waits for a second of clean tone without gaps and returns its packets.
 	hear := func() []soundPacket {
 		t.Helper()
 		var packets []soundPacket

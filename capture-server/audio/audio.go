@@ -16,7 +16,7 @@ import (
 	"holocast/internal/opus"
 )
 
-// Microphone is an input and its place.
+// Microphone is an input and its position.
 type Microphone struct {
 	Input
 	// Position is x, y, z in studio space in millimetres, or nil.
@@ -88,7 +88,7 @@ func (m *Medium) Describe(c *catalog.Catalog) error {
 	return nil
 }
 
-// errNoMicrophone is returned by Run after a microphone failed and all ended.
+// errNoMicrophone is returned by Run once all microphones have ended if any of them failed.
 var errNoMicrophone = errors.New("no microphone is left to publish")
 
 // Run implements publish.Medium. It returns nil if ctx is done or all microphones end, otherwise the

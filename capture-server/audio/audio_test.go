@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestStream publishes generated sound on streams, and a recording that ends.
+// TestStream publishes generated sound and a recording that ends, both on streams.
 func TestStream(t *testing.T) {
 	p := publish.New(publish.Config{
 		Namespace: publishtest.Namespace, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
@@ -85,7 +85,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// ramp writes a mono WAV file of 48 kHz whose sample i is i/32768.
+// ramp writes a mono 48 kHz WAV file whose sample i is i/32768.
 func ramp(t *testing.T, samples int) string {
 	t.Helper()
 	le := binary.LittleEndian

@@ -25,12 +25,14 @@ type minimum struct{ at, offset float64 }
 const (
 	bucketTime = 0.5 // s
 	maxBuckets = 60
-	// minBuckets is the number of buckets that show drift; with fewer it counts as 0.
+	// minBuckets is the number of buckets needed to estimate the drift; with fewer, it is assumed
+	// to be 0.
 	minBuckets = 10
 	// maxDrift bounds the drift. A poor quartz drifts by 100 ppm.
 	maxDrift = 1e-3
-	// maxStray is the deviation of a bucket from the line, in seconds, that shows lost samples if
-	// the next bucket has it too. A busy machine delays all samples of one bucket.
+	// maxStray bounds the deviation of a bucket from the line, in seconds. Two larger deviations in
+	// a row mean lost samples; a single one may come from a busy machine that delayed a whole
+	// bucket.
 	maxStray = 0.02
 )
 
@@ -66,7 +68,7 @@ func (c *sampleClock) observe(device, arrived time.Duration) (lost bool) {
 	return false
 }
 
-// fit fits a line to the buckets' minima and lowers it to touch them.
+// fit fits a line to the buckets' minima, then shifts it down until none lies below it.
 func (c *sampleClock) fit() {
 	if len(c.buckets) < minBuckets {
 		return
@@ -92,7 +94,7 @@ func (c *sampleClock) fit() {
 // at returns the offset at a device time.
 func (c *sampleClock) at(device float64) float64 { return c.offset + c.drift*device }
 
-// local returns the local time of a device time.
+// local converts a device time to local time.
 func (c *sampleClock) local(device time.Duration) time.Duration {
 	return device + time.Duration(c.at(device.Seconds())*float64(time.Second))
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/gen2brain/malgo"
 )
 
-// backends are the systems of sound, the preferred first. miniaudio's Null backend would deliver
-// silence where there is no device.
+// backends lists the audio backends in order of preference. It omits miniaudio's Null backend,
+// which would deliver silence if there is no device.
 var backends = []malgo.Backend{
 	malgo.BackendWasapi, malgo.BackendCoreaudio, malgo.BackendPulseaudio, malgo.BackendAlsa, malgo.BackendSndio,
 	malgo.BackendAudio4, malgo.BackendOss,
@@ -34,7 +34,7 @@ type Info struct {
 // ErrNoDevice reports that no microphone is attached.
 var ErrNoDevice = errors.New("no microphone is attached")
 
-// system is a connection to the system's sound.
+// system is a connection to the operating system's audio.
 type system struct{ *malgo.AllocatedContext }
 
 func connect() (system, error) {
@@ -54,7 +54,7 @@ func (s system) close() {
 func (s system) devices() ([]malgo.DeviceInfo, error) {
 	list, err := s.Devices(malgo.Capture)
 	if err != nil {
-		return nil, fmt.Errorf("the system does not list its microphones: %w", err)
+		return nil, fmt.Errorf("could not list the microphones: %w", err)
 	}
 	if len(list) == 0 {
 		return nil, ErrNoDevice
@@ -62,7 +62,7 @@ func (s system) devices() ([]malgo.DeviceInfo, error) {
 	return list, nil
 }
 
-// find returns the microphone of a name, or the default one for "".
+// find returns the microphone with the given name, or the default one for "".
 func (s system) find(name string) (malgo.DeviceInfo, error) {
 	list, err := s.devices()
 	if err != nil {
@@ -157,8 +157,8 @@ func (d *device) Close() error {
 const (
 	// retryTime is the time between attempts to open a microphone.
 	retryTime = time.Second
-	// settleTime is the time after which the smallest delay of samples is known well enough. Samples
-	// before it are dropped.
+	// settleTime is the time needed to measure the minimum delay of samples. Earlier samples are
+	// dropped.
 	settleTime = 500 * time.Millisecond
 	// silentTime is the time without data after which a microphone counts as unplugged.
 	silentTime = 2 * time.Second
@@ -195,7 +195,7 @@ func (d *device) interrupted(message string) {
 	d.open, d.lost, d.clock = nil, true, sampleClock{}
 }
 
-// reopen waits until the microphone opens. It reports each new reason for the wait.
+// reopen tries to open the microphone until it succeeds. It logs each new reason for a failure.
 func (d *device) reopen(ctx context.Context) error {
 	for {
 		c, err := openCapture(d.wanted, d.channels)
@@ -252,7 +252,7 @@ func finite(x float32) float32 {
 	return min(max(x, -1), 1)
 }
 
-// chunk is data of an open microphone.
+// chunk is data captured in one callback.
 type chunk struct {
 	data    []byte // float32
 	end     int64  // samples per channel since the start, up to the chunk's end
@@ -278,7 +278,7 @@ type capture struct {
 
 const (
 	period = 10 // ms of sound per callback
-	// queued bounds the chunks that wait for Next: a second.
+	// queued limits the chunks waiting for Next, to one second of sound.
 	queued = 100
 )
 
@@ -314,17 +314,17 @@ func (c *capture) start(name string, channels int) error {
 	}
 	d, err := malgo.InitDevice(c.system.Context, cfg, malgo.DeviceCallbacks{Data: c.receive, Stop: c.end})
 	if err != nil {
-		return fmt.Errorf("the system does not open it, perhaps because another program uses it: %w", err)
+		return fmt.Errorf("could not open it, perhaps because another program is using it: %w", err)
 	}
 	c.device, c.rate, c.opened = d, int(d.SampleRate()), time.Now()
 	if err := d.Start(); err != nil {
 		d.Uninit()
-		return fmt.Errorf("the system does not start it: %w", err)
+		return fmt.Errorf("could not start it: %w", err)
 	}
 	return nil
 }
 
-// receive queues data on the system's thread, which it must not block.
+// receive queues captured data. The system calls it on its own thread, which it must not block.
 func (c *capture) receive(_, data []byte, _ uint32) {
 	c.at += int64(len(data) / c.size)
 	select {

@@ -11,18 +11,19 @@ import (
 const packetTime = 10 * time.Millisecond
 
 const (
-	// maxError is the distance of samples from their packet's time that counts as an interruption.
+	// maxError bounds the offset of samples from their packet's time; more counts as an
+	// interruption.
 	maxError = 40 * time.Millisecond
-	// maxStretch bounds the change of pitch that keeps samples at their packets' times: 5 cents.
+	// maxStretch bounds the change of pitch by which samples are kept at their packets' times: 5
+	// cents.
 	maxStretch = 0.003
-	// maxSkip bounds the samples dropped because they are older than the next packet. A relay clock
-	// set back by more delays the packets instead.
+	// maxSkip bounds the samples dropped because they are older than the next packet. If the
+	// relay's clock is set back by more, packets are delayed instead.
 	maxSkip = time.Second
 )
 
 // framer cuts an input's sound into packets of 10 ms by the relay's clock. Packet k is captured
-// k·10 ms after packet 0. The samples follow by resampling, which evens out the drift of the
-// clocks.
+// k·10 ms after packet 0. Samples are resampled to fit, which compensates for clock drift.
 type framer struct {
 	channels int
 	toRelay  func(time.Time) time.Time
@@ -67,7 +68,7 @@ func (f *framer) due() time.Time { return f.origin.Add(time.Duration(f.next) * p
 
 func (f *framer) position() time.Time { return f.toRelay(f.newest.Add(-f.duration(f.r.available()))) }
 
-// read returns the next packet in p, or false if it is incomplete. samples is p's memory.
+// read returns the next packet in p, filling p.samples, or false if it is incomplete.
 func (f *framer) read(p *packet) bool {
 	if f.r == nil {
 		return false

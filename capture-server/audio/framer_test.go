@@ -9,8 +9,8 @@ import (
 	"holocast/internal/opus"
 )
 
-// simulated is a microphone whose clock differs from the local clock. Its sound is a click per second
-// of true time.
+// simulated is a microphone whose clock differs from the local clock. It clicks once per second of
+// true time.
 type simulated struct {
 	rate  int
 	drift float64 // relative to true time
@@ -27,7 +27,7 @@ func (s *simulated) trueTime(sample int64) float64 {
 	return float64(sample) / float64(s.rate) / (1 + s.drift)
 }
 
-// next returns 10 ms of sound that arrives up to 3 ms late, now and then 100 ms.
+// next returns 10 ms of sound that arrives up to 3 ms late, occasionally 100 ms.
 func (s *simulated) next() Block {
 	n := int64(s.rate / 100)
 	b := Block{Rate: s.rate}
@@ -51,8 +51,8 @@ func (s *simulated) next() Block {
 	return b
 }
 
-// TestDrift plays up to ten minutes of a microphone whose clock is fast or slow, at a relay whose clock
-// drifts too. Clicks must keep their times, without dropouts.
+// TestDrift runs a microphone with a fast or slow clock for up to ten minutes against a relay whose
+// clock drifts too. Clicks must keep their times, without dropouts.
 func TestDrift(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
@@ -120,8 +120,8 @@ func sine(n int, frequency float64, rate int) []float32 {
 	return s
 }
 
-// TestInterruption checks that packets after an interruption skip the lost numbers and keep the
-// grid of times.
+// TestInterruption checks that after an interruption packets skip the lost numbers and stay on the
+// 10 ms grid.
 func TestInterruption(t *testing.T) {
 	began := time.UnixMicro(1790000000000000)
 	var step time.Duration // of the relay's clock
@@ -150,7 +150,7 @@ func TestInterruption(t *testing.T) {
 	if numbers[first] != 101 || !lost[first] || lost[first+1] {
 		t.Errorf("after an interruption: %v, lost %v", numbers[first:], lost[first:])
 	}
-	// A relay whose clock is set back by an hour does not repeat numbers.
+	// Packet numbers must not repeat if the relay's clock is set back by an hour.
 	last, count := numbers[len(numbers)-1], len(numbers)
 	step = -time.Hour
 	play(1103*time.Millisecond, false)
@@ -165,7 +165,7 @@ func TestInterruption(t *testing.T) {
 	}
 }
 
-// TestResample checks gain and purity of a converted tone.
+// TestResample checks the gain and purity of a resampled tone.
 func TestResample(t *testing.T) {
 	for _, rate := range []int{16000, 44100, 48000, 96000} {
 		r := newResampler(1, rate, opus.SampleRate)
@@ -187,7 +187,7 @@ func TestResample(t *testing.T) {
 	}
 }
 
-// TestSampleClockLoss checks that samples lost without a report restart the clock.
+// TestSampleClockLoss checks that an unreported loss of samples restarts the clock.
 func TestSampleClockLoss(t *testing.T) {
 	var c sampleClock
 	losses := 0

@@ -26,14 +26,14 @@ type Block struct {
 	Lost bool
 }
 
-// pacer times an input without a device by the local clock.
+// pacer times an input that has no device, by the local clock.
 type pacer struct {
 	start time.Time // of sample 0
 	rate  int
 	at    int64 // next sample
 }
 
-// maxBehind is the time that a paced input may be late before it skips samples.
+// maxBehind is how late a paced input may be before it skips samples.
 const maxBehind = time.Second
 
 // wait blocks until n samples are captured. It returns the first sample's number and time, and

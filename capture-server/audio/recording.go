@@ -65,7 +65,7 @@ func (r *recording) Next(ctx context.Context, b *Block) error {
 	return nil
 }
 
-// read fills the block from sample from on, with as many passes of the file as it takes.
+// read fills the block, starting at sample from and repeating the file as often as needed.
 func (r *recording) read(from int64) error {
 	for rest := r.block; len(rest) > 0; {
 		at := from % r.sound.Length

@@ -46,7 +46,7 @@ func sinc(x float64) float64 {
 	return math.Sin(math.Pi*x) / (math.Pi * x)
 }
 
-// kaiser returns the window at x from −1 to 1.
+// kaiser returns the Kaiser window at x, which is from −1 to 1.
 func kaiser(x float64) float64 {
 	if x < -1 || x > 1 {
 		return 0
@@ -64,7 +64,7 @@ func bessel(x float64) float64 {
 	return sum
 }
 
-// clear replaces the input by silence before the next samples.
+// clear replaces the buffered input with silence.
 func (r *resampler) clear() {
 	r.in = append(r.in[:0], make([]float32, reach*r.channels)...)
 	r.at = reach
@@ -76,8 +76,8 @@ func (r *resampler) push(samples []float32) { r.in = append(r.in, samples...) }
 // available returns the length of the input from the next output's position to its end.
 func (r *resampler) available() float64 { return float64(len(r.in)/r.channels) - r.at }
 
-// read fills out with outputs that are step input samples apart. It reports false, and does nothing, if
-// the input does not suffice.
+// read fills out with samples that are step input samples apart. It reports false, and does nothing, if
+// there is too little input.
 func (r *resampler) read(out []float32, step float64) bool {
 	n := len(out) / r.channels
 	if last := r.at + float64(n)*step; int(last)+reach >= len(r.in)/r.channels {

@@ -29,8 +29,8 @@ func published(x, z, top string) string {
 	return s + marker(4, [3]string{"0", "0", "0"}, [3]string{"0", "0", "0"})
 }
 
-// testSet is the file of LiveScan3D's test set, including its mistake: marker 3 is where marker 0
-// is.
+// testSet is the file of LiveScan3D's test set, including its mistake: markers 0 and 3 are in the
+// same place.
 const testSet = `Marker Settings for Testdata-Set
 
 Marker ID 0
@@ -218,8 +218,8 @@ func TestPublishedBoxes(t *testing.T) {
 	}
 }
 
-// TestImpossibleAdjacency checks that the error names a camera that sees two markers together that
-// are apart on the box.
+// TestImpossibleAdjacency checks that the error names a camera that sees two markers together
+// although they are not adjacent on the box.
 func TestImpossibleAdjacency(t *testing.T) {
 	const size = 84
 	pose := lookAt([3]float64{1000, 300, 1000})

@@ -41,7 +41,7 @@ const (
 	minShared  = 500 // minimum readings in view of another camera to judge the two
 
 	// maxThrough bounds Residual.Through for a known box, maxGuess for a guessed one. A real studio
-	// reaches 0.007; cameras placed at the wrong sides of the box in an empty square room reach
+	// reaches 0.007; cameras placed on the wrong sides of the box in an empty square room reach
 	// 0.027.
 	maxThrough, maxGuess = 0.15, 0.02
 )
@@ -67,7 +67,7 @@ func Solve(ctx context.Context, views []View, at Placement) ([]camera.Transform,
 	}
 	surfaces := make([]*surface, len(views))
 	found := make([][]marker, len(views))
-	// Solve sequentially, since publishing already runs and needs the other processors.
+	// Solve sequentially, since publishing is already running and needs the other processors.
 	for i := range views {
 		if err := ctx.Err(); err != nil {
 			return nil, Residual{}, err
@@ -110,7 +110,8 @@ func Solve(ctx context.Context, views []View, at Placement) ([]camera.Transform,
 	return poses, r, r.refuse(maxThrough)
 }
 
-// refuse returns an error that names the two cameras that disagree most if Through exceeds most.
+// refuse returns an error if Through exceeds most. The error names the two cameras that disagree
+// most.
 func (r Residual) refuse(most float64) error {
 	if r.Through <= most {
 		return nil
@@ -381,7 +382,7 @@ func adjust(surfaces []*surface, poses []camera.Transform, gate float64, anchors
 	return nil
 }
 
-// small returns the motion of a rotation vector (mrad) and a translation (mm).
+// small converts a rotation vector (mrad) and a translation (mm) to a rigid motion.
 func small(x []float64) camera.Transform {
 	angle := math.Sqrt(x[0]*x[0]+x[1]*x[1]+x[2]*x[2]) / 1000
 	s := 0.0005 // limit of sin(angle/2)/angle for angle → 0, per mrad
@@ -412,8 +413,8 @@ func residual(surfaces []*surface, poses []camera.Transform, markers float64) Re
 	return r
 }
 
-// solveAny solves the poses with each placement and returns the solution that the views contradict
-// least. The side of LiveScan3D's markers is four fifths of the width of a box, so their measured
+// solveAny solves the poses with each placement and returns the solution on which the views agree
+// best. The side of LiveScan3D's markers is four fifths of the width of a box, so their measured
 // size can contradict a guessed width.
 func solveAny(ctx context.Context, views []View, box choice) (
 	best []camera.Transform, least Residual, err error,

@@ -61,10 +61,10 @@ type Box struct {
 // Erode drops points near depth edges and holes, where a depth camera mixes foreground and
 // background. It drops a point if the square window of Radius pixels to each side contains a hole
 // or a reading more than Step nearer. It is the minimum filter of LiveScan3D's depth-map filter
-// (OpenCV's erode), but drops readings where LiveScan3D replaces them by the minimum.
+// (OpenCV's erode), but drops readings where LiveScan3D replaces them with the minimum.
 type Erode struct {
 	Radius int // pixels, 0 (off) to 8
-	Step   int // millimetres; 0 is 50
+	Step   int // millimetres; 0 means 50
 }
 
 // Isolated drops points with fewer than Neighbors other points within ±Band in the square window of

@@ -126,8 +126,8 @@ func (c *colorImage) rgb(d *mjpeg.Decoder, f *source.Frame, in camera.Intrinsics
 	return nil
 }
 
-// maxReuse is the maximum age of a colour image that replaces missing ones. In the dark an Azure
-// Kinect captures colour at half the rate of depth.
+// maxReuse is the maximum age of a colour image reused for captures without one. In the dark an
+// Azure Kinect captures colour at half the rate of depth.
 const maxReuse = 250 * time.Millisecond
 
 // lastColor holds the last colour image of a camera that drops some of its colour images.
@@ -152,7 +152,7 @@ func (l *lastColor) complete(f *source.Frame) (*source.Frame, error) {
 	return &with, ErrNoColor
 }
 
-// keep copies f's image if the camera has dropped an image.
+// keep copies f's image if the camera has dropped one before.
 func (l *lastColor) keep(f *source.Frame) {
 	if l.drops {
 		l.image, l.format, l.captured = append(l.image[:0], f.Color...), f.Format, f.CaptureTime

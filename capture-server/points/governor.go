@@ -51,7 +51,7 @@ func newGovernor(log *slog.Logger, cameras int) *governor {
 	return g
 }
 
-// observe records the fraction of its frame period that a camera's capture took.
+// observe records the processing time of a camera's capture, as a fraction of the frame period.
 func (g *governor) observe(camera int, share float64, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

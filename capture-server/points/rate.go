@@ -11,8 +11,8 @@ import (
 // rateInterval is the time between adaptations to the path.
 const rateInterval = 100 * time.Millisecond
 
-// rate keeps the watched video tracks of a session within one bit rate, and that within the path to
-// the relay.
+// rate keeps the watched video tracks of a session within a total bit rate and within the capacity
+// of the path to the relay.
 type rate struct {
 	session *publish.Publisher
 	began   time.Time
@@ -23,10 +23,11 @@ type rate struct {
 	updated time.Duration
 }
 
-// rateStreams are the pictures of a track. The zero value is not watched.
+// rateStreams holds the rate-control streams of a track's pictures. It is zero while the track is
+// unwatched.
 type rateStreams struct{ depth, color *ratecontrol.Stream }
 
-// newRate returns a rate of limit bit/s, or nil if limit is 0.
+// newRate returns a rate with a limit in bit/s, or nil if limit is 0.
 func newRate(session *publish.Publisher, limit, fps float64) *rate {
 	if limit == 0 {
 		return nil
@@ -37,7 +38,8 @@ func newRate(session *publish.Publisher, limit, fps float64) *rate {
 	}
 }
 
-// next returns the quantizers of a track's next frame. coarser is added to those of quality high.
+// next returns the quantizers of a track's next frame. coarser is the offset from the quantizers of
+// quality high.
 func (r *rate) next(s *rateStreams, coarser int, now time.Time) (depth, color int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,7 +54,7 @@ func (r *rate) next(s *rateStreams, coarser int, now time.Time) (depth, color in
 	return s.depth.QP(at), s.color.QP(at)
 }
 
-// sent counts a track's frame. The map counts with the depth picture.
+// sent reports the size of a track's frame. The map counts towards the depth picture.
 func (r *rate) sent(s *rateStreams, now time.Time, key bool, qp [2]int, sizes [3]int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

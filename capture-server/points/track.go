@@ -85,7 +85,8 @@ func (t *pointsTrack) bitrate(l *pipeline) int64 {
 	return int64(rate * math.Exp2(-float64(coarser[t.quality])/bitsHalve))
 }
 
-// bitsHalve is the increase of the quantizers that halves a track in layout W, whose map is constant.
+// bitsHalve is the quantizer increase that halves the bit rate of a track in layout W, including its
+// map of constant size.
 const bitsHalve = 8
 
 // descriptions returns the number of objects per frame.

@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// keyInterval is the length of a group, and the longest wait of a viewer that lost an object and
-	// cannot request a group.
+	// keyInterval is the length of a group. A viewer that lost an object and cannot request a group
+	// waits at most this long.
 	keyInterval = time.Second
 	// renewInterval is the minimum time between groups that viewers request.
 	renewInterval = 250 * time.Millisecond
-	// golden spreads the multiples of a camera's number evenly over the interval, for any number of
-	// cameras.
+	// golden is multiplied by the camera's number, modulo 1, to spread any number of cameras evenly
+	// over keyInterval.
 	golden = math.Phi - 1
 )
 
-// video is the state of a track in layout W. Its frames are encoded only while watched: a group is
-// the objects of one subgroup, from a key frame on.
+// video is the state of a track in layout W. Its frames are encoded only while watched. Each group
+// has one subgroup and starts with a key frame.
 type video struct {
 	track   *origin.Track
 	cfg     pointvideo.Config
@@ -46,7 +46,8 @@ type video struct {
 	streams rateStreams
 }
 
-// newVideo adds the track. It checks the encoder without keeping its memory.
+// newVideo adds the track. It opens an encoder to check that one works, then closes it to save
+// memory.
 func newVideo(l *pipeline, t publish.Track, lens camera.Intrinsics, coarser int) (*video, error) {
 	cfg := pointvideo.Config{
 		Width: lens.Width, Height: lens.Height,
@@ -114,7 +115,8 @@ func (v *video) publish(h pointcloud.Header, g *pointcloud.Grid) (size int, err 
 	return len(payload), nil
 }
 
-// encode encodes a frame within the session's bit rate. The track keeps the result.
+// encode encodes a frame within the session's bit rate. It allocates the result, which the track
+// keeps.
 func (v *video) encode(h pointcloud.Header, g *pointcloud.Grid, key bool, now time.Time) ([]byte, error) {
 	if v.rate == nil {
 		return v.encoder.Encode(nil, h, g, key)
@@ -146,8 +148,8 @@ func (v *video) end() {
 	}
 }
 
-// rest ends the current group and adds an empty one, so that the next viewer joins without frames of
-// the past.
+// rest ends the current group and adds an empty one, so that the next viewer does not start with old
+// frames.
 func (v *video) rest() {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"holocast/internal/pointvideo"
 )
 
-// high returns a medium with quality high, its pipeline and that track.
+// high returns a medium with quality high, its pipeline and its last track.
 func high(t *testing.T, cfg Config) (*Medium, *pipeline, *pointsTrack) {
 	t.Helper()
 	cfg.High = true
@@ -30,8 +30,8 @@ func publishFrames(l *pipeline, n int) {
 	}
 }
 
-// TestVideoGroups checks that frames of a group follow a key frame, and that a viewer's request
-// begins a group.
+// TestVideoGroups checks that each group begins with a key frame, and that a viewer's request
+// begins a new group.
 func TestVideoGroups(t *testing.T) {
 	m, l, track := high(t, Config{AlwaysEncode: true, Descriptions: 4})
 	v := track.video
@@ -70,8 +70,8 @@ func TestVideoGroups(t *testing.T) {
 	}
 }
 
-// TestVideoRests checks that an unwatched track encodes nothing and keeps no frames of the past for
-// the next viewer.
+// TestVideoRests checks that an unwatched track encodes nothing and keeps no old frames for the
+// next viewer.
 func TestVideoRests(t *testing.T) {
 	_, l, track := high(t, Config{})
 	now := time.Now()

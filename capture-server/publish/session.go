@@ -61,8 +61,8 @@ func (p *Publisher) serveSession(ctx context.Context, s *moqt.Session) error {
 	return ctx.Err()
 }
 
-// leave keeps the session with the old relay after a GOAWAY while that relay subscribes to tracks,
-// for at most leaveLimit, since the relay's viewers move too.
+// leave keeps the session with the old relay open after a GOAWAY until that relay's subscriptions
+// end, for at most leaveLimit: its viewers need time to move.
 func leave(s *moqt.Session) {
 	limit := time.NewTimer(leaveLimit)
 	defer limit.Stop()

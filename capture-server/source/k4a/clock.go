@@ -23,7 +23,8 @@ type deviceClock struct {
 }
 
 const (
-	// maxOffset is the change of the offset that counts as a jump of the device's clock.
+	// maxOffset bounds the change of the offset; a larger change means that the device's clock
+	// jumped.
 	maxOffset = time.Second
 	// maxDrift is the maximum growth of the smallest offset in a window, far beyond the drift of
 	// any quartz.

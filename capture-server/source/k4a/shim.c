@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// libk4a explains failures only in its log, on any thread.
+// libk4a explains failures only in log messages, which any thread may deliver.
 static pthread_mutex_t messages_lock = PTHREAD_MUTEX_INITIALIZER;
 static char messages[8192];
 static size_t messages_size;

@@ -21,8 +21,8 @@ import (
 
 // Options configures a Player.
 type Options struct {
-	// Take is the take to join; device times keep growing in a loop. If it is nil, the recording
-	// plays alone and does not loop.
+	// Take is the take to join. Device times keep growing from pass to pass. If Take is nil, the
+	// recording plays alone and does not loop.
 	Take *pace.Take
 	// Name is the source's name. If it is "", the name is the camera's serial number, or the file's
 	// name if the recording has no serial number.
