@@ -96,8 +96,8 @@ delays both after the master's.`,
 		Key: "calibration", Reload: true,
 		Help: "Camera poses: a YAML file, auto (stored or from markers) or none (leave cameras at the origin).",
 		More: `auto uses a livescan take's Extrinsics_Open3D.log or else solves the poses from the markers; the
-synthetic studio has poses of its own. A file has a pose for every camera, from depth camera space (x right, y down,
-z forward) to studio space:
+synthetic studio has poses of its own. A file has a pose for every camera, from depth camera space
+(x right, y down, z forward) to studio space:
   cameras:
     "000841194412":
       rotation: [1, 0, 0, 0, -1, 0, 0, 0, -1]  # 3×3, row-major

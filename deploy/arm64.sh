@@ -5,9 +5,9 @@
 #
 #   --test [ARGS]   run tests under emulation instead; ARGS go to go test
 #
-# Emulation covers codecs, formats, geometry, decisions and the C kernels. qemu-user lacks bpf() and
-# the ethtool ioctl, and starts child programs only with binfmt_misc: tests of programs, eBPF and
-# emulated networks need an ARM machine. .github/workflows/ci.yml has one.
+# Emulation covers codecs, formats, geometry, decision logic and the C kernels. qemu-user lacks
+# bpf() and the ethtool ioctl, and starts child programs only with binfmt_misc: tests of programs,
+# eBPF and emulated networks need an ARM machine. .github/workflows/ci.yml has one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

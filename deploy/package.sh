@@ -60,8 +60,8 @@ $1 ($version) unstable; urgency=medium
 EOF
 }
 
-# Fills in the maintainer scripts: units to start, all units, users, a command after installation
-# and one for purge.
+# Fills in the maintainer scripts. Arguments after the name: units to start, all units, users, the
+# command after installation and the command on purge.
 scripts() {
 	local name=$1 start=$2 units=$3 users=$4 setup=$5 clean=$6 s
 	for s in postinst prerm postrm; do

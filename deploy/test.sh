@@ -24,8 +24,8 @@ work=$(mktemp -d)
 trap 'umount "$work/bpf" 2>/dev/null; rm -rf "$work"' EXIT
 export LC_ALL=C.UTF-8
 
-# make_base NAME PACKAGES [HOOKS…] builds build/deploy/NAME-HASH.tar once, a Debian with packages,
-# and prints its name.
+# make_base NAME PACKAGES [HOOKS…] builds build/deploy/NAME-HASH.tar, a Debian with PACKAGES, unless
+# it exists, and prints its name.
 make_base() {
 	local name=$1 include=$2 base; shift 2
 	base=build/deploy/$name-$(printf '%s\n' "$include" "$@" | md5sum | cut -c1-8).tar
@@ -37,7 +37,8 @@ make_base() {
 	echo "$base"
 }
 
-# unpack BASE ROOT SCRIPT unpacks a base and runs /test/SCRIPT at its first boot.
+# unpack BASE ROOT SCRIPT unpacks a base into ROOT, which runs /test/SCRIPT at boot and then powers
+# off.
 unpack() {
 	mkdir "$2"
 	tar -xf "$1" -C "$2"
@@ -54,12 +55,12 @@ ExecStart=/bin/sh -c '/bin/bash /test/$3 >/test/log 2>&1; echo \$? >/test/status
 WantedBy=default.target
 UNIT
 	ln -sf /etc/systemd/system/test.service "$2/etc/systemd/system/default.target.wants/"
-	# Debian's timers would change the inventory.
+	# Debian's apt timers would change the inventory.
 	ln -sf /dev/null "$2/etc/systemd/system/apt-daily.timer"
 	ln -sf /dev/null "$2/etc/systemd/system/apt-daily-upgrade.timer"
 }
 
-# boot ROOT [OPTIONS…] boots it and fails if its script fails.
+# boot ROOT [OPTIONS…] boots ROOT and fails if its script fails.
 boot() {
 	local root=$1 status; shift
 	timeout 600 systemd-nspawn --quiet --register=no --keep-unit --directory="$root" --private-network "$@" \
@@ -74,7 +75,8 @@ block() { awk -v mark="<!-- $2 -->" '$0 == mark { found = 1; next } found && /^`
 # general replaces versions, figures and durations.
 general() { sed -E 's/^(Setting up [^ ]+) .*/\1/; s/[0-9]+(\.[0-9]+)?/N/g; s/ +/ /g'; }
 
-# A plain Debian: dependencies are downloaded, as apt would, but not installed.
+# Start from a plain Debian whose apt cache holds the dependencies, since the container has no
+# network.
 echo "== docs/install.md on a plain Debian"
 depends=$(for p in build/packages/holocast{,-relay,-capture}_*.deb; do dpkg-deb -f "$p" Depends Recommends; done |
 	tr ',' '\n' |

@@ -10,7 +10,7 @@ import (
 	"holocast/internal/pointvideo"
 )
 
-// high returns a medium with quality high, its pipeline and its last track.
+// high returns a medium with tracks in layout W, its pipeline and the track of quality low.
 func high(t *testing.T, cfg Config) (*Medium, *pipeline, *pointsTrack) {
 	t.Helper()
 	cfg.High = true

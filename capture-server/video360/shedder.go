@@ -24,7 +24,8 @@ const (
 	// is falling or encoding takes at most half the time.
 	lateQuality = 150 * time.Millisecond
 	// lateFrame is the lag above which frames are dropped if a single quality is left. With more
-	// qualities it is three times as long. Dropping ends when the lag falls below lateQuality.
+	// qualities the threshold is three times as high. Dropping ends when the lag falls below
+	// lateQuality.
 	lateFrame = 600 * time.Millisecond
 	// minWait and maxWait bound the number of GoPs until a quality returns. Each return doubles the
 	// wait.
@@ -65,7 +66,8 @@ func (s *shedder) gop(lag time.Duration) bool {
 		return false
 	}
 	load := float64(s.busy) / float64(s.gopTime)
-	// If frames were dropped, the lag is small again and the load covers only some of the frames.
+	// After drops, the lag is small again and load omits the dropped frames, so extrapolate to all
+	// frames.
 	whole := float64(s.busy) / float64(s.frames) / float64(s.frameTime)
 	overloaded := s.shed && whole > fullLoad
 	s.busy, s.frames, s.shed = 0, 0, false
@@ -103,8 +105,8 @@ func (s *shedder) skip() []bool {
 	return skip
 }
 
-// dropReport limits reports of dropped frames. It reports the first immediately, then at most once
-// per reportEvery.
+// dropReport limits the rate of reports of dropped frames. It reports the first immediately, then
+// at most once per reportEvery.
 type dropReport struct {
 	unreported int
 	reported   time.Time

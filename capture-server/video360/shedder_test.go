@@ -19,8 +19,8 @@ func TestSkipOrder(t *testing.T) {
 	}
 }
 
-// machine runs GoPs of 30 frames, where each quality takes the given fraction of a GoP's time. It
-// returns the number of dropped frames.
+// machine simulates GoPs of 30 frames in which encoding a quality takes the given share of the
+// GoP's duration. It returns the number of dropped frames.
 func machine(s *shedder, gops int, share float64) (dropped int) {
 	const frame = time.Second / 30
 	var late time.Duration

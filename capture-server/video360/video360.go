@@ -56,7 +56,7 @@ type Medium struct {
 	starts []start // starts of the newest GoPs
 }
 
-// start is the start of a GoP.
+// start records the start of a GoP.
 type start struct {
 	group uint64
 	at    time.Time // capture time, local clock

@@ -84,7 +84,7 @@ grep -q 'relay.key' "$work/keyless.log"
 run_image capture-server check /etc/holocast/capture-server.yaml
 run_image holocast doctor || true # a fault here depends on this machine
 
-# A session through three images, then the image with all programs.
+# Run a session with three images, then test the image with all programs.
 run_image relay --web /usr/share/holocast/web --listen 127.0.0.1:4443 --http 127.0.0.1:4443 >"$work/relay.log" 2>&1 &
 pids+=($!)
 run_image capture-server --source synthetic --fps 5 moqt://127.0.0.1:4443/demo >"$work/capture.log" 2>&1 &

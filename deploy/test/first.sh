@@ -1,6 +1,7 @@
 #!/bin/bash
 # Runs the commands of docs/install.md (/test/commands) in the plain Debian booted by test.sh, as a
-# new user would. Writes their stdout to /test/transcript, for apt only the lines about Holocast.
+# new user would. Writes their stdout to /test/transcript; of apt's output, only the lines about
+# Holocast.
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
 cd /test

@@ -8,7 +8,7 @@ cd /test
 step() { printf '\n== %s\n' "$*"; }
 fail() { echo "FAIL: $*" >&2; exit 1; }
 install() { apt-get install -y -q --no-install-recommends "$@" >/test/apt.log 2>&1 || { cat /test/apt.log; fail "install $*"; }; }
-# The machine's files, except volatile ones and dpkg's records.
+# Lists the machine's files, users and groups, without volatile files and dpkg's records.
 inventory() {
 	find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /test \
 		-o -path '/var/log' -o -path /var/cache -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/lib/systemd \
@@ -26,12 +26,12 @@ play() {
 }
 # has PATTERN URL succeeds if a line of the page matches.
 has() { curl -fsS "$2" >/test/page && grep -q "$1" /test/page; }
-# Captures that the publisher dropped.
+# Prints the number of captures that the publisher dropped.
 dropped() {
 	curl -fsS http://localhost:9190/metrics >/test/page &&
 		awk '/^holocast_capture_frames_total.*"dropped"/ { n += $2 } END { print n + 0 }' /test/page
 }
-# An integer in the last line of a JSON file.
+# figure NAME FILE prints an integer from the last line of a JSON file.
 figure() { tail -1 "$2" | grep -o "\"$1\":[0-9]*" | sed 's/.*://; q'; }
 logs() { journalctl --no-pager -u "$1" >/test/journal && grep -q "$2" /test/journal; }
 state() {
@@ -91,8 +91,8 @@ if [ -e /test/bpf ]; then
 	printf '[Service]\nAmbientCapabilities=CAP_BPF\nCapabilityBoundingSet=CAP_BPF\nSystemCallFilter=bpf\n' \
 		>/etc/systemd/system/holocast-relay.service.d/upgrade.conf # as in docs/run-a-relay.md
 	systemctl daemon-reload
-	# Tolerate a slow machine: no delivery timeout, and frames skipped by camera or player are
-	# counted separately.
+	# Tolerate a slow machine: disable the delivery timeout, and count frames skipped by camera or
+	# player separately.
 	sed -i 's/^deliveryTimeout: .*/deliveryTimeout: 0s/; s/^http: .*/http: "127.0.0.1:9190"/' /etc/holocast/capture-server.yaml
 	systemctl restart holocast-relay holocast-capture
 	state holocast-relay active

@@ -11,9 +11,9 @@ const maxConversion = 1e-3
 
 // fromRational6KT converts l, which holds tangential coefficients of the model Rational6KT, to the
 // closest Brown-Conrady lens. centre is the centre of distortion in focal lengths. Rational6KT
-// differs from Brown-Conrady in that centre and in half the weight of the mixed tangential terms
-// (transformation_project_internal in the Azure Kinect Sensor SDK 1.4). Tangential coefficients and
-// principal point are fitted by least squares over the image.
+// differs from Brown-Conrady in having that centre and half the weight on the mixed tangential
+// terms (transformation_project_internal in the Azure Kinect Sensor SDK 1.4). Tangential
+// coefficients and principal point are fitted by least squares over the image.
 func (l *unitLens) fromRational6KT(centre [2]float64) error {
 	p1, p2 := l.rest.P[0], l.rest.P[1]
 	if centre == [2]float64{} && p1 == 0 && p2 == 0 {

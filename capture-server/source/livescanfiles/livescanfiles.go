@@ -105,8 +105,9 @@ func open(dir string, opts Options) ([]source.Source, error) {
 	return sources, nil
 }
 
-// schedule returns each camera's frame times: device times if all frames have one, otherwise times
-// computed from the frame numbers if any camera lacks a frame, otherwise nil for one frame per tick.
+// schedule returns each camera's frame times: device times if all frames have one; else times
+// computed from the frame numbers if any camera lacks a frame; else nil, which means one frame per
+// tick.
 func schedule(cameras []*recorded, clock *pace.Clock, log *slog.Logger) []*pace.Recording {
 	stamped, gaps := true, false
 	for _, r := range cameras {
@@ -318,7 +319,7 @@ func (p *player) FPS() float64 { return p.fps }
 // Dropped counts frames overdue when Next was called.
 func (p *player) Dropped() int64 { return p.pace.Dropped() }
 
-// Next waits for the next frame, in a loop. For an unreadable frame it returns a
+// Next waits for the next frame of the loop. For an unreadable frame it returns a
 // [source.DamageError] once; in later passes the frame is missing.
 func (p *player) Next(ctx context.Context, f *source.Frame) error {
 	for {

@@ -572,7 +572,7 @@ func testDamaged(t *testing.T, dir string, n int, keep bool) {
 	}
 }
 
-// TestForeignFiles checks that a take plays despite files of other programs.
+// TestForeignFiles checks that a take plays despite files from other programs.
 func TestForeignFiles(t *testing.T) {
 	const bom = "\xef\xbb\xbf"
 	for name, tt := range map[string]struct {

@@ -294,7 +294,7 @@ func TestBadClients(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			// Use short time limits only in tests about them, since any test may stall for longer.
+			// Only the tests of a time limit shorten it, since any test may stall for longer.
 			o := Options{FPS: 120, Probe: hang, Timeout: hang}
 			if c.log == "did not answer" {
 				o.Timeout = 200 * time.Millisecond
@@ -307,7 +307,7 @@ func TestBadClients(t *testing.T) {
 			c.do(conn)
 			p.until(c.log)
 			p.free()
-			// The next client may miss the short time limits, too; it then connects again.
+			// The next client may also exceed a short time limit; it then connects again.
 			ctx, cancel := context.WithCancel(t.Context())
 			var wg sync.WaitGroup
 			wg.Go(func() {

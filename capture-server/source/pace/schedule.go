@@ -16,9 +16,9 @@ type Times struct {
 	Step   time.Duration // frame interval
 }
 
-// Schedule returns the times at which the frames of recordings play. The recordings stay in step by
-// their clocks and loop with a common period; clock jumps and long common pauses are removed. A
-// [Take] does the same for recordings whose times are not all known in advance.
+// Schedule returns the times at which the frames of recordings play. The recordings are
+// synchronized by their clocks and loop with a common period; clock jumps and long common pauses
+// are removed. A [Take] does the same for recordings whose times are not all known in advance.
 func Schedule(recordings []Times, log *slog.Logger) []*Recording {
 	starts := make([]time.Duration, len(recordings))
 	for i, r := range recordings {

@@ -160,7 +160,7 @@ func (t *Take) setOut() {
 		t.log.Warn("recordings have different clocks; playing each clock from its first frame", "recordings", n,
 			"clocks", len(origins))
 	case n > 1:
-		t.log.Info("playing recordings in step by their clock", "recordings", n)
+		t.log.Info("playing recordings synchronized by their clock", "recordings", n)
 	}
 }
 

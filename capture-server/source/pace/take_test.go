@@ -61,7 +61,7 @@ func play(t *testing.T, loop bool, passes int, recordings ...[]time.Duration) (f
 	return frames, text.String()
 }
 
-// times returns n times from first, step apart.
+// times returns n times, step apart, beginning with first.
 func times(first time.Duration, n int) (list []time.Duration) {
 	for i := range n {
 		list = append(list, first+time.Duration(i)*step)
@@ -82,7 +82,7 @@ func TestTakeInStep(t *testing.T) {
 				}
 			}
 		}
-		if !strings.Contains(log, "playing recordings in step by their clock") {
+		if !strings.Contains(log, "playing recordings synchronized by their clock") {
 			t.Errorf("log %s", log)
 		}
 	})

@@ -5,15 +5,15 @@ import "math"
 // ClapPhase is the phase of the loop, from 0 to 1, at which the performer's hands meet.
 const ClapPhase = 0.5
 
-// Phases of the loop around the clap: within clapNear the hands close and open, and until clapFar the
-// arms come from and return to their usual motion.
+// Distances in phase from the clap. Within clapNear the hands close and open again; between clapNear
+// and clapFar the arms leave or return to their usual motion.
 const (
 	clapNear = 0.07
 	clapFar  = 0.17
 )
 
-// Wrists in the space of the chest, in metres, when the hands meet, and how far each is from there
-// at clapNear. Positions are of the left side.
+// The left wrist's position when the hands meet, in chest space in metres, and its offset from
+// there at clapNear.
 var (
 	clapWrist = vec{0.045, 1.27, 0.33}
 	clapOpen  = vec{0.2, 0, 0}

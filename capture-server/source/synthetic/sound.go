@@ -17,8 +17,9 @@ const SoundName = "synthetic-microphone"
 // SoundPosition is the place of the performer's hands when they clap, in studio space in millimetres.
 var SoundPosition = [3]float64{0, 1250, 400}
 
-// ClapThreshold is a level that only claps reach, relative to full scale. A clap begins within a
-// millisecond of the first sample beyond it, or 5 ms after Opus, which spreads it to earlier samples.
+// ClapThreshold is a level that only claps reach, relative to full scale. A clap begins within 1 ms
+// of the first sample above it, or within 5 ms after Opus coding, which spreads the clap to earlier
+// samples.
 const ClapThreshold = 0.2
 
 const (
@@ -39,7 +40,8 @@ func newSound(clock *pace.Clock, frames int) *Sound {
 	return &Sound{clock: clock, frames: int64(frames), clap: int64(math.Round(ClapPhase * float64(frames)))}
 }
 
-// SoundOf returns the sound in step with a camera of a studio, or nil for other cameras.
+// SoundOf returns the sound of a camera's studio, synchronized with its frames, or nil if the
+// camera is not from a Studio.
 func SoundOf(camera source.Source) *Sound {
 	if s, ok := camera.(*sensor); ok {
 		return s.sound

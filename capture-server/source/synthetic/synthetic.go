@@ -41,7 +41,8 @@ type Options struct {
 	Progress func(done, total int)
 
 	// Exact, if set, receives each frame's depth before the sensor's noise, in metres, 0 = no surface,
-	// and its colour as JPEG. Several goroutines call it, frames in any order; it keeps both slices.
+	// and its colour as JPEG. It is called from several goroutines, with frames in any order, and
+	// may keep both slices.
 	Exact func(camera, frame int, depth []float32, color []byte)
 }
 
@@ -200,7 +201,7 @@ func render(ctx context.Context, sensors []*sensor, opts Options) error {
 	return err
 }
 
-// draw renders frame k. It returns the exact depth if asked to keep it.
+// draw renders frame k. It returns the exact depth if keep is set.
 func (s *sensor) draw(k int, c *canvas, m *mesher, encoder *mjpeg.Encoder, rng *rand.PCG, keep bool) (exact []float32,
 	err error,
 ) {

@@ -247,8 +247,8 @@ func TestLiveInputReopens(t *testing.T) {
 	}
 }
 
-// TestLiveInputChanges checks that an encoder may return with another size and other colours, and
-// without sound.
+// TestLiveInputChanges checks that a reopened live input may have another size, other colours and
+// no sound.
 func TestLiveInputChanges(t *testing.T) {
 	read := func(path string) []byte {
 		b, err := os.ReadFile(path)
