@@ -89,7 +89,8 @@ func (p *poses) apply(cameras []points.Camera) error {
 	return err
 }
 
-// of returns the named cameras' poses by index in names. A camera without a pose is an error.
+// of returns the named cameras' poses, keyed by index in names. A camera without a pose is an
+// error.
 func (p *poses) of(names []string) (map[int]camera.Transform, error) {
 	all := map[int]camera.Transform{}
 	for i, name := range names {
@@ -108,7 +109,7 @@ func (p *poses) of(names []string) (map[int]camera.Transform, error) {
 }
 
 // placeStored moves a livescan source's cameras to the poses stored with the take. It returns false
-// if there are none; the poses must then be solved from the markers.
+// if there are none or they cannot be read; the poses must then be solved from the markers.
 func placeStored(dir string, cameras []points.Camera, log *slog.Logger) bool {
 	sources := make([]source.Source, len(cameras))
 	for i, c := range cameras {

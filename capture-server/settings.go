@@ -192,11 +192,11 @@ A position in studio space, in millimetres, makes the sound spatial: default,pos
 		More: "With 4, frames lose density instead of arriving late.",
 	},
 	{
-		Key: "low", Help: "Also publish each camera at a quarter of its points.",
+		Key: "low", Help: "Also publish each camera with a quarter of its points.",
 		More: "The track is points/<camera>/low.",
 	},
 	{
-		Key: "high", Help: "Also publish each camera as video, with loss, at a tenth of the bit rate and less.",
+		Key: "high", Help: "Also publish each camera as lossy video, at a tenth of the bit rate or less.",
 		More: "The tracks are points/<camera>/high, medium (half the bit rate) and low (a quarter of the points), " +
 			"encoded only while watched.",
 	},
@@ -214,7 +214,7 @@ A position in studio space, in millimetres, makes the sound spatial: default,pos
 		More: "Otherwise tracks without viewers get one frame a second, so that a late joiner has a picture at once.",
 	},
 	{
-		Key: "thin", Help: "Under overload, drop rows of points from all cameras before frames.",
+		Key: "thin", Help: "Under overload, drop rows of points from all cameras before dropping frames.",
 		More: "The log and the metric holocast_capture_rows_kept_ratio report it.",
 	},
 	{

@@ -15,7 +15,7 @@ import (
 	"holocast/internal/catalog"
 )
 
-// audioForms lists the forms of an entry of audio for error messages.
+// audioForms lists the forms of an entry of audio, for help and error messages.
 const audioForms = "default, a microphone's NAME (see capture-server list), FILE.wav, synthetic or none, " +
 	"with ,position=X/Y/Z in millimetres"
 

@@ -67,13 +67,13 @@ func decode(t *testing.T, packets []soundPacket) (pcm []float32) {
 	return pcm
 }
 
-// sweep returns the sample of a rising tone that repeats every 2 s, at time t.
+// sweep returns the sample at time t of a rising tone that repeats every 2 s.
 func sweep(t float64) float64 {
 	t = math.Mod(t, 2)
 	return 0.4 * math.Sin(2*math.Pi*(200*t+100*t*t))
 }
 
-// sweepWAV writes a WAV file of 16 bits at 44.1 kHz with one period of sweep.
+// sweepWAV writes a 16-bit 44.1 kHz WAV file with one period of sweep.
 func sweepWAV(t *testing.T) string {
 	t.Helper()
 	const rate = 44100
@@ -276,7 +276,7 @@ func (p *pulse) plug() string {
 	return module
 }
 
-// tone returns the share of a tone in a signal's energy.
+// tone returns the fraction of a signal's energy at a frequency.
 func tone(pcm []float32, frequency float64) float64 {
 	var re, im, energy float64
 	for i, x := range pcm {

@@ -25,14 +25,14 @@ import (
 	"holocast/internal/service"
 )
 
-// sourceForms lists the forms of a source for error messages.
+// sourceForms lists the forms of a source, for help and error messages.
 const sourceForms = "synthetic, livescan:DIR, livescan:FILE.bin, livescan-tcp:HOST:PORT, k4amkv:FILE, k4a, " +
 	"k4a:SERIAL, k4a:INDEX, equirect:FILE, equirect:URL, equirect:/dev/videoN, tiles:FOLDER"
 
 // maxCameras bounds a session's cameras.
 const maxCameras = 64
 
-// syncForms lists the options of a k4a source for error messages.
+// syncForms lists the options of a k4a source, for help and error messages.
 const syncForms = "k4a takes ,sync=master or ,sync=subordinate, ,subordinate-delay=DURATION, ,depth-delay=DURATION"
 
 // sourceSpec is a parsed entry of the setting sources.

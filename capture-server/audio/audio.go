@@ -1,5 +1,5 @@
 // Package audio publishes microphones, recordings and generated sound (docs/spec/sound.md). Each
-// microphone has a track audio/<number> of Opus packets of 10 ms, timed by the relay's clock.
+// microphone has a track audio/<number> of 10 ms Opus packets, timed by the relay's clock.
 package audio
 
 import (
@@ -88,7 +88,7 @@ func (m *Medium) Describe(c *catalog.Catalog) error {
 	return nil
 }
 
-// errNoMicrophone is returned by Run once all microphones have ended if any of them failed.
+// errNoMicrophone is returned by Run if a microphone failed and none is left.
 var errNoMicrophone = errors.New("no microphone is left to publish")
 
 // Run implements publish.Medium. It returns nil if ctx is done or all microphones end, otherwise the

@@ -40,7 +40,7 @@ type system struct{ *malgo.AllocatedContext }
 func connect() (system, error) {
 	c, err := malgo.InitContext(backends, malgo.ContextConfig{}, nil)
 	if err != nil {
-		return system{}, fmt.Errorf("%w: the system has no sound: %w", ErrNoDevice, err)
+		return system{}, fmt.Errorf("%w: could not open the system's audio: %w", ErrNoDevice, err)
 	}
 	return system{c}, nil
 }
@@ -112,7 +112,7 @@ func List() ([]Info, error) {
 	return infos, nil
 }
 
-// device is a microphone of the system. It opens in Next, and again after an interruption.
+// device is a system microphone. Next opens it, and reopens it after an interruption.
 type device struct {
 	wanted   string // "" for the default microphone
 	name     string
@@ -127,8 +127,8 @@ type device struct {
 	samples []float32
 }
 
-// OpenDevice finds a microphone by name; "" selects the default one. It is opened by Next, which
-// waits for a busy or unplugged microphone.
+// OpenDevice finds a microphone by name; "" selects the default one. Next opens it, waiting while
+// it is busy or unplugged.
 func OpenDevice(name string, log *slog.Logger) (Input, error) {
 	s, err := connect()
 	if err != nil {

@@ -13,7 +13,7 @@ type metrics struct{ packets *prometheus.CounterVec }
 
 func newMetrics() *metrics {
 	return &metrics{packets: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "holocast_capture_sound_packets_total", Help: "Packets of 10 ms of sound published.",
+		Name: "holocast_capture_sound_packets_total", Help: "Published sound packets of 10 ms each.",
 	}, []string{"microphone"})}
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// priority is the tracks' publisher priority, before points and pictures.
+	// priority is the tracks' publisher priority, ahead of points and pictures.
 	priority = 8
 	// deliveryTimeout is the age at which packets are dropped.
 	deliveryTimeout = 500 * time.Millisecond
@@ -32,7 +32,7 @@ type microphone struct {
 	encoder *opus.Encoder
 	framer  framer
 	first   uint64 // group ID of packet 0
-	// previous is the packet before the next one, or nil.
+	// previous is the last packet sent, or nil.
 	previous []byte
 
 	ended    atomic.Bool
@@ -92,7 +92,7 @@ func (p *microphone) publish(out *packet) error {
 	return nil
 }
 
-// send writes a packet to the track. Datagrams repeat the previous packet if it fits.
+// send writes a packet to the track. A datagram also carries the previous packet if it fits.
 func (p *microphone) send(group uint64, props loc.Properties, payload []byte) error {
 	if p.m.delivery != catalog.DeliveryDatagram {
 		h := wire.SubgroupHeader{

@@ -2,7 +2,7 @@ package audio
 
 import "math"
 
-// resampler interpolates interleaved samples at any position, by a windowed sinc. Positions and
+// resampler interpolates interleaved samples at any position with a windowed sinc. Positions and
 // lengths are in samples per channel.
 type resampler struct {
 	channels int

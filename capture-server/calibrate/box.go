@@ -64,7 +64,7 @@ const (
 	farMarker  = 10       // metres from the middle of the box
 )
 
-// markerEntry is a marker in LiveScan3D's file, as written.
+// markerEntry is an unconverted entry of LiveScan3D's marker file.
 type markerEntry struct {
 	id     int
 	line   int

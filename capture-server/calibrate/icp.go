@@ -120,9 +120,9 @@ func (r Residual) refuse(most float64) error {
 		"second; set markerBox", r.Worst[0], r.Worst[1], ErrDisagree, 100*r.Through)
 }
 
-// through compares the readings of camera from with those of camera to at the same pixels. n is the
-// number of readings compared, and share is the fraction that lies more than seeThrough in front of
-// the surface measured by the other camera. move converts coordinates of from to those of to.
+// through projects the readings of one camera, from, into another, to, and compares them with its
+// readings. n is the number of readings compared, and share is the fraction that lies more than
+// seeThrough in front of the surface that to measured. move maps from's space to to's.
 func through(from, to *surface, move camera.Transform) (share float64, n int) {
 	behind := 0
 	for _, s := range from.sample {

@@ -259,8 +259,7 @@ func (h *projective) apply(x, y float64) [2]float64 {
 	return [2]float64{(h[0]*x + h[1]*y + h[2]) / w, (h[3]*x + h[4]*y + h[5]) / w}
 }
 
-// homography fits, by least squares, the plane homography that maps the points from onto the points
-// to.
+// homography returns the least-squares plane homography from the points in from to those in to.
 func homography(from, to [][2]float64) (h projective, ok bool) {
 	a, b := mat.NewDense(2*len(from), 8, nil), mat.NewVecDense(2*len(from), nil)
 	for i, p := range from {

@@ -6,7 +6,7 @@
 // is up, x right and z forward.
 //
 // It uses gonum/mat for four solvers: symmetric eigenvectors, SVD, least squares and Cholesky.
-// Replacing them all takes more code than the 1.3 MB they add to the program is worth.
+// Saving the 1.3 MB that it adds to the program is not worth the code to replace all four.
 package calibrate
 
 import (
@@ -140,7 +140,7 @@ func cornersOf(sightings [][]sighting, poses []camera.Transform) (corners [][3]f
 	return corners
 }
 
-// placesOf returns the positions of the same corners on the box.
+// placesOf returns where the corners returned by cornersOf are on the box, in the same order.
 func placesOf(sightings [][]sighting, at Placement, size float64) (places [][3]float64) {
 	for i := range sightings {
 		for _, s := range sightings[i] {
@@ -153,7 +153,7 @@ func placesOf(sightings [][]sighting, at Placement, size float64) (places [][3]f
 	return places
 }
 
-// measure intersects the rays of a marker's corners with the plane of the depth readings on it.
+// measure intersects the rays of a marker's corners with the plane fitted to its depth readings.
 func measure(v *View, on *surface, m marker) (s sighting, ok bool) {
 	lines, ok := edgeLines(v.Gray, m, v.Calibration.Color.Unproject)
 	if !ok {
@@ -262,7 +262,8 @@ func plane(points [][3]float64) (normal [3]float64, offset float64, ok bool) {
 	return normal, offset, true
 }
 
-// rigid returns the rigid motion that best maps the points from onto the points to (Kabsch 1976).
+// rigid returns the least-squares rigid motion from the points in from to those in to (Kabsch
+// 1976).
 func rigid(from, to [][3]float64) camera.Transform {
 	cf, ct := centroid(from), centroid(to)
 	h := mat.NewDense(3, 3, nil)

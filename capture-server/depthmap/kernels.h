@@ -101,7 +101,7 @@ void clip_box(uint16_t *depth, int32_t n, const float *x, const float *y, const 
 void erode(uint16_t *depth, int32_t width, int32_t height, int32_t radius, int32_t step,
 	   uint16_t *tmp, uint16_t *low);
 
-// isolated copies in to out without pixels that have fewer than min_neighbors other pixels within
+// isolated copies in to out, leaving out pixels with fewer than min_neighbors other pixels within
 // ±band in their (2·radius+1)² window. padded has (width+2·radius)×(height+2·radius) elements.
 void isolated(const uint16_t *in, uint16_t *out, int32_t width, int32_t height, int32_t radius,
 	      int32_t min_neighbors, int32_t band, uint16_t *padded);

@@ -145,7 +145,7 @@ func (m *Medium) Describe(c *catalog.Catalog) error {
 	return nil
 }
 
-// errNoCloud is returned by Run after all sources failed or ended.
+// errNoCloud is returned by Run if a source failed and none is left.
 var errNoCloud = errors.New("no point-cloud source is left to publish")
 
 // Run implements publish.Medium. It returns nil if ctx is done or all sources end, otherwise the

@@ -186,7 +186,7 @@ func (l *pipeline) want(now time.Time) (any bool) {
 	return any
 }
 
-// encode publishes the newest capture repeatedly until ctx is done, or until wake is closed and the
+// encode publishes captures, always the newest, until ctx is done or until wake is closed and the
 // last capture is published.
 func (l *pipeline) encode(ctx context.Context) {
 	for {

@@ -4,7 +4,8 @@
 //
 // One frame is one group. Description i is object i of subgroup i, with falling priority, so that a
 // congested hop drops density instead of frames. With datagram delivery each description is cut
-// into objects that fit a datagram (internal/parts). In quality high a group is a second of frames.
+// into objects that fit a datagram (internal/parts). In layout W a group holds one second of
+// frames.
 package points
 
 import (
@@ -36,11 +37,11 @@ type Config struct {
 	Descriptions int               // 1 or 4; 0 is 1
 	// Low adds to each camera a track with every second pixel in x and y.
 	Low bool
-	// High adds to each camera tracks in layout W, which have loss: high at a tenth of the bit rate,
-	// medium at half of that, and low with every second pixel in x and y. They are encoded only
-	// while watched.
+	// High adds to each camera lossy tracks in layout W: high at a tenth of the bit rate, medium at
+	// half of that, and low with every second pixel in x and y. They are encoded only while watched.
 	High bool
-	// Bitrate limits the tracks in layout W of all cameras together, in bit/s; 0 = constant quality.
+	// Bitrate limits the total bit rate of all cameras' tracks in layout W, in bit/s; 0 = constant
+	// quality.
 	Bitrate float64
 	// DeliveryTimeout is the age at which the rest of a frame is dropped; 0 disables it.
 	DeliveryTimeout time.Duration
@@ -172,7 +173,7 @@ func (m *Medium) Place(poses map[int]camera.Transform) error {
 	return nil
 }
 
-// errNoCamera is returned by Run after all cameras failed or ended.
+// errNoCamera is returned by Run if a camera failed and none is left.
 var errNoCamera = errors.New("no camera is left to publish")
 
 // Run implements publish.Medium. It returns nil if ctx is done or all cameras end, otherwise the

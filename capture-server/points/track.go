@@ -166,7 +166,7 @@ func (t *pointsTrack) published() {
 	t.due.Store(false)
 }
 
-// newestGroup returns the group of the next frame, or of the current one in layout W.
+// newestGroup returns the group of the next frame or, in layout W, the current group.
 func (t *pointsTrack) newestGroup() uint64 {
 	if t.video == nil {
 		return t.group

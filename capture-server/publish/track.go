@@ -77,7 +77,7 @@ type Document struct {
 	renewed time.Time
 }
 
-// priorityDocument is higher than that of any medium.
+// priorityDocument ranks documents after microphones and before points and pictures.
 const priorityDocument = 32
 
 // renewInterval is the minimum time between repeats requested by subscribers.

@@ -416,7 +416,7 @@ func newMetrics() *metrics {
 		}, []string{"result"}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "holocast_tiles_quality_drops_total",
-			Help: "Times the number of qualities was reduced because encoding them all took too long.",
+			Help: "Reductions of the number of encoded qualities because encoding took too long.",
 		}),
 		qualities: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "holocast_tiles_qualities", Help: "Qualities being encoded; fewer than configured on a slow machine.",

@@ -34,8 +34,7 @@ const (
 	calm     = time.Minute
 )
 
-// at returns the monotonic time of a device time, given the arrival time of the image with that
-// device time.
+// at converts the device time of an image to monotonic time. arrival is when the image arrived.
 func (c *deviceClock) at(device, arrival time.Duration) time.Duration {
 	if c.unusable {
 		return arrival

@@ -149,7 +149,8 @@ func Open(options Options) (*Device, error) {
 	return d, nil
 }
 
-// config converts the options to libk4a's. Errors name a setting that no camera supports.
+// config converts the options to libk4a's. It returns an error for a setting that no camera
+// supports.
 func (o *Options) config() (C.struct_k4a_config, error) {
 	var c C.struct_k4a_config
 	depth := slices.Index([]camera.DepthMode{

@@ -32,7 +32,7 @@ var (
 		"no camera found. Check its USB 3 cable and its power supply: `lsusb -d 045e:` lists an Azure Kinect as " +
 			"045e:097c and 045e:097d",
 	)
-	// ErrPermission is returned if the user may not open the camera.
+	// ErrPermission is returned if the user lacks permission to open the camera.
 	ErrPermission = errors.New("no permission to open the camera. Copy 99-k4a.rules (in the folder scripts of the " +
 		"Azure Kinect Sensor SDK's repository) to /etc/udev/rules.d and plug the camera in again, or run as root")
 	// ErrNoDepthEngine is returned if libk4a cannot load its depth engine.

@@ -73,7 +73,8 @@ void shim_stop(const struct k4a_api *api, k4a_handle device);
 int shim_capture(const struct k4a_api *api, k4a_handle device, int32_t timeout_ms, struct shim_capture *c);
 void shim_release(const struct k4a_api *api, struct shim_capture *c);
 
-// Moves libk4a's error messages since the last call to text, newest last. Returns their length.
+// Moves the error messages that libk4a logged since the last call into text, newest last. Returns
+// their length.
 size_t shim_messages(char *text, size_t size);
 
 #endif

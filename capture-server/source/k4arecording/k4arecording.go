@@ -76,7 +76,7 @@ func (p *Player) configure() (err error) {
 	case !c.Depth:
 		return errors.New("the recording has no depth track")
 	case c.Calibration == nil:
-		return errors.New("the recording has no calibration.json, so its depth cannot become points")
+		return errors.New("the recording has no calibration.json, so its depth cannot be converted to points")
 	}
 	if p.cal, err = camera.Parse(c.Calibration, c.DepthMode, c.ColorMode); err != nil {
 		return err

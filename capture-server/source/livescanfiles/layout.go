@@ -126,8 +126,8 @@ func findCamera(dir string, opts Options) (*recorded, error) {
 	return r, r.findModes(dir, opts)
 }
 
-// findModes finds the images of the requested modes of a camera with a directory per mode. The
-// directories have the published test set's names, or are called depth_MODE and color_mode.
+// findModes finds the images in the requested modes, for a camera that has a directory per mode.
+// The directories have the published test set's names, or are called depth_MODE and color_mode.
 func (r *recorded) findModes(dir string, opts Options) error {
 	r.depth, r.color = opts.Depth, opts.Color
 	height := strings.ToLower(string(opts.Color))
@@ -246,8 +246,8 @@ func (r *recorded) findSizes(dir string) error {
 	return fmt.Errorf("%s: no Color_*.jpg has the same number as a Depth_*.tiff", dir)
 }
 
-// readSizes sets the modes that are still unknown from the images of one capture. It reports whether
-// the depth image is the placeholder for a missing frame.
+// readSizes determines the modes still unknown, from the sizes of one capture's images. It reports
+// whether the depth image is the placeholder for a missing frame.
 func (r *recorded) readSizes(f filePair) (placeholder bool, err error) {
 	file, err := readFile(f.depth)
 	if err != nil {
@@ -309,7 +309,7 @@ func parseStamps(text []byte) (map[int]uint64, error) {
 	return stamps, nil
 }
 
-// numbered returns dir's files that are named with a number between prefix and suffix.
+// numbered returns the paths of dir's files named prefix, number, suffix, keyed by number.
 func numbered(dir, prefix, suffix string) (map[int]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -52,8 +52,8 @@ type Options struct {
 const (
 	// maxFile bounds the size of a file in bytes; a Kinect's 4096×3072 JPEG takes about 4 MB.
 	maxFile = 64 << 20
-	// keepDepth bounds the decoded depth that a studio keeps in memory, in bytes. In a longer
-	// studio each camera reads one frame ahead.
+	// keepDepth bounds the decoded depth that a studio keeps in memory, in bytes. If a studio needs
+	// more, each camera reads one frame ahead instead.
 	keepDepth = 256 << 20
 )
 

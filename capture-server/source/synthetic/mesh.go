@@ -63,9 +63,9 @@ func blockOrigin(b int) (x, y, z int) {
 	return b % blocksX * blockSide, b / (blocksX * blocksZ) * blockSide, b / blocksX % blocksZ * blockSide
 }
 
-// Distances from the middle of a block to its corner, and the maximum distance at which a solid
-// affects the surface in the block, since blends enlarge solids and an ellipsoid's distance is
-// inexact.
+// halfBlock and halfPart are the distances from the middle of a block, or of an eighth of one, to
+// its corners. margin is added to them to find the solids that affect the surface there, since
+// blends enlarge solids and an ellipsoid's distance is inexact.
 const (
 	halfBlock = blockSide * cell * 0.87
 	halfPart  = halfBlock / 2

@@ -90,7 +90,7 @@ func (s *Player) Frames() <-chan *Frame { return s.frames }
 // Release returns a frame's memory.
 func (s *Player) Release(f *Frame) { s.free <- f.Frame }
 
-// Packets delivers the sound. It is closed at the end.
+// Packets delivers the sound. Run closes it when it returns.
 func (s *Player) Packets() <-chan Packet { return s.packets }
 
 // Run plays the input. It returns nil when a file ends, an error if a file cannot be decoded, and
