@@ -143,8 +143,8 @@ func newestObject(ctx context.Context, t *testing.T, sub *moqt.Subscription) []b
 	return b
 }
 
-// loopGrids returns the grids of the synthetic performer's loop at fps frames per second, by device
-// time.
+// loopGrids returns the grids of the synthetic performer's loop at fps frames per second, keyed by
+// device time.
 func loopGrids(ctx context.Context, t *testing.T, fps float64, frames int) map[time.Duration]pointcloud.Grid {
 	t.Helper()
 	const haste = 10 // play faster; the loop is the same at any rate

@@ -36,7 +36,7 @@ func tour(ctx context.Context, t *testing.T) string {
 }
 
 // TestPreparedVideoBesideCamera checks that prepared video in a session with a camera is live: it
-// has current timestamps, and its group IDs are above those of earlier runs and equal in all
+// has current timestamps, and its group IDs are higher than in earlier runs and the same in all
 // tracks, in every pass of the loop.
 func TestPreparedVideoBesideCamera(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

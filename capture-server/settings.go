@@ -70,8 +70,8 @@ of cameras that see the same surface must be at least 160us apart:
   k4a:000841194412,sync=master
   k4a:000123456789,sync=subordinate,depth-delay=160us
   k4a:000987654321,sync=subordinate,depth-delay=320us
-depth-delay delays a camera's depth after its colour, by less than a frame, positive or negative. subordinate-delay
-delays both after the master's.`,
+depth-delay shifts a camera's depth relative to its colour by less than a frame, positive or negative.
+subordinate-delay delays both relative to the master's.`,
 	},
 	{
 		Key: "cameras",

@@ -21,7 +21,7 @@ import (
 	"holocast/internal/tileencoder"
 )
 
-// gop holds the objects received of one group of a track.
+// gop holds the objects received from one group of a track.
 type gop struct {
 	payload []byte // NAL units or packets of all its objects
 	config  []byte

@@ -127,7 +127,7 @@ func readEntries(r io.Reader) (entries []markerEntry, err error) {
 		if word == "marker" && strings.HasPrefix(strings.TrimSpace(rest), "ID") {
 			id, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(rest), "ID")))
 			if err != nil || id < 0 || id >= maxMarkers {
-				return nil, fmt.Errorf("line %d: %.40q has no ID of 0 to %d", i+1, strings.TrimSpace(line), maxMarkers-1)
+				return nil, fmt.Errorf("line %d: %.40q has no ID from 0 to %d", i+1, strings.TrimSpace(line), maxMarkers-1)
 			}
 			if slices.ContainsFunc(entries, func(e markerEntry) bool { return e.id == id }) {
 				return nil, fmt.Errorf("line %d: marker %d appears twice", i+1, id)

@@ -89,7 +89,7 @@ func TestReadBoxRefuses(t *testing.T) {
 		"nothing":        {"", "no marker has a position"},
 		"something else": {"relay: localhost\n", "no marker has a position"},
 		"no identity":    {"Marker ID x\n", `line 1: "Marker ID x" has no ID`},
-		"identity 16":    {"Marker ID 16\n", "has no ID of 0 to 15"},
+		"identity 16":    {"Marker ID 16\n", "has no ID from 0 to 15"},
 		"twice":          {good + good, "marker 0 appears twice"},
 		"same side": {
 			strings.Replace(good, "X: 0\tY: 180\tZ: 0", "X: 0\tY: 0\tZ: 0", 1), "markers 0 and 2 are on the same side",

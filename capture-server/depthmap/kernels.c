@@ -101,7 +101,7 @@ void splat(const uint16_t *restrict depth, const uint16_t *restrict u, const uin
 	}
 }
 
-// hidden reports whether a point lies behind the depth that splat recorded.
+// hidden reports whether a point lies behind the depth that splat recorded, beyond the tolerance.
 static inline int hidden(int32_t depth, int32_t u, int32_t v, const struct cover *c,
 			 const uint16_t *zbuf)
 {
@@ -515,8 +515,8 @@ void isolated(const uint16_t *restrict in, uint16_t *restrict out, int32_t width
 				}
 			}
 		}
-		// Exclude the point itself. A hole (0) is never a neighbour, as band is smaller than any
-		// reading.
+		// count includes the point itself, hence > and not >=. A hole (0) is never a neighbour, as
+		// band is smaller than any reading.
 		for (int32_t x = 0; x < width; x++)
 			count[x] = count[x] > min_neighbors ? row[x] : 0;
 	}

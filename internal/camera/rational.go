@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// maxConversion bounds the error of a converted lens model in focal lengths: at a distance of 1 m,
-// the error is at most 1 mm.
+// maxConversion bounds the error of a converted lens model, in focal lengths: 1 mm at a distance of
+// 1 m.
 const maxConversion = 1e-3
 
 // fromRational6KT converts l, which holds tangential coefficients of the model Rational6KT, to the
