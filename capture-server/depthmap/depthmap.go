@@ -70,9 +70,9 @@ type Erode struct {
 // Isolated drops points with fewer than Neighbors other points within ±Band in the square window of
 // Radius pixels to each side.
 type Isolated struct {
-	Neighbors int // 0 is off
-	Radius    int // pixels, 1 (3×3) to 3 (7×7); 0 is 1
-	Band      int // millimetres, at most 250; 0 is 30
+	Neighbors int // 0 means off
+	Radius    int // pixels, 1 (3×3) to 3 (7×7); 0 means 1
+	Band      int // millimetres, at most 250; 0 means 30
 }
 
 const (

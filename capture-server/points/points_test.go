@@ -40,7 +40,7 @@ type still struct {
 	end    error // returned after frames frames
 	frames int
 	closed bool
-	fps    float64 // 0 is 30
+	fps    float64 // 0 means 30
 }
 
 func (s *still) Name() string                    { return "still" }

@@ -47,7 +47,7 @@ type Options struct {
 	Depth  camera.DepthMode   // "" is NFOVUnbinned
 	Color  camera.ColorMode   // ColorOff captures depth only
 	Format camera.ColorFormat // "" means NV12 at 720P, MJPG otherwise; NV12 and YUY2 exist at 720P only
-	FPS    int                // 5, 15 or 30; 0 is 30
+	FPS    int                // 5, 15 or 30; 0 means 30
 
 	Sync SyncMode // "" is Standalone
 	// SubordinateDelay is the delay of a subordinate's captures after the master's.

@@ -44,7 +44,7 @@ import (
 type Options struct {
 	Depth  camera.DepthMode // for a studio with several modes; "" means NFOVUnbinned
 	Color  camera.ColorMode // for a studio with several modes; "" means Color720P
-	FPS    float64          // frame rate without timestamps; 0 is 30
+	FPS    float64          // frame rate without timestamps; 0 means 30
 	Frames int              // play only the first Frames of each camera; 0 means all
 	Log    *slog.Logger     // nil is slog.Default
 }

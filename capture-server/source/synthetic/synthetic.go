@@ -31,7 +31,7 @@ type Options struct {
 	Cameras int              // 1 to 8, evenly around the performer; 0 means 1
 	Depth   camera.DepthMode // "" is NFOVUnbinned
 	Color   camera.ColorMode // "" is Color720P
-	FPS     float64          // 0 is 30
+	FPS     float64          // 0 means 30
 	Frames  int              // length of the loop, 1 to 900; 0 means 3 seconds
 	Cut     int              // play only the loop's first frames; 0 means all
 	Seed    uint64           // seed of sensor noise
