@@ -136,7 +136,8 @@ namespace Holocast.Verify
             File.WriteAllText(flat, source.ToString());
             string own = program + string.Concat(Regex.Matches(program, @"Packages/dev\.holocast\.client/[^""]+")
                 .Select(m => File.ReadAllText(Path.Combine(folders.Client, m.Value))));
-            // These lose an eye on devices, for example because they support only one of Unity's stereo modes.
+            // Constructs that lose an eye on devices, for example because they support only one of
+            // Unity's stereo modes.
             foreach (string bad in new[] { "#pragma geometry", "multi_compile_fog", "STEREO_INSTANCING_ON" })
             {
                 if (own.Contains(bad))

@@ -45,7 +45,7 @@ fn live_session() {
     }
 
     // The relay's clock is this machine's, so a frame's delay must equal its age by the local clock, up to the
-    // estimate's error. The estimate needs one timestamp that was not held up.
+    // estimate's error. The estimate needs one timestamp that was not delayed.
     until("an exact frame delay", || {
         let f = client.frame(0);
         let (age, error) = (f.decoded_us as i64 - f.captured_us as i64, client.clock().error_us as i64);
@@ -191,8 +191,8 @@ fn frames_in_datagrams() {
     }
 }
 
-/// The relay fetches parts that it lacks itself from the publisher. More are lost than the relay's
-/// request limit of 200 a second allows.
+/// The relay fetches the parts that it lacks from the publisher. More are lost than its limit of
+/// 200 requests per second covers.
 #[test]
 fn repairs_beyond_the_request_limit() {
     let _lock = lock_shared();

@@ -115,11 +115,11 @@ pub struct Catalog {
     pub has_poses: bool,
     /// 360° video (docs/spec/tiles.md).
     pub sphere: Option<Sphere>,
-    /// Its tiles that are currently encoded.
+    /// The sphere's tiles that are currently encoded.
     pub tiles: Vec<TileTrack>,
     /// Name of the track with the tiles' rates and distortions.
     pub rates: Option<String>,
-    /// Tracks of sound (docs/spec/sound.md, docs/spec/tiles.md).
+    /// Sound tracks (docs/spec/sound.md, docs/spec/tiles.md).
     pub sounds: Vec<SoundTrack>,
 }
 

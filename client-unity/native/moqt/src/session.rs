@@ -604,8 +604,9 @@ impl Session {
         self.update(request, |id| message::start_update(id, group));
     }
 
-    /// Asks the publisher to begin `group`, or any group if 0 (§10.2.14). Its track property must permit
-    /// this. Does nothing in the cases of `start_at`.
+    /// Asks the publisher to begin `group`, or any group if 0 (§10.2.14). The track's properties must
+    /// permit this. Like `start_at`, does nothing once the peer has rejected an update or left too many
+    /// unanswered.
     pub fn new_group(&mut self, request: Request, group: u64) {
         self.update(request, |id| message::new_group_update(id, group));
     }

@@ -6,8 +6,8 @@ const LENGTH: usize = HEADER_LENGTH + 16;
 const INDEX: usize = HEADER_LENGTH + 6;
 const MAX_STEP: u8 = 128;
 
-/// Quantizer of depth: standard deviation of the sensor's depth in µm at 0 m and its growth per m²;
-/// step in 1/16 of it.
+/// Depth quantizer: the standard deviation of the sensor's depth, in µm at 0 m, and its growth per
+/// m²; and the step, in 1/16 of the standard deviation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Quantizer {
     pub sigma0: u16,

@@ -30,7 +30,7 @@ struct Running {
     config: Config,
     /// From the output format, which precedes the first picture.
     layout: Option<Layout>,
-    /// Time of the last frame, µs; only identifies it.
+    /// Timestamp of the last frame, µs; serves only to identify it.
     time: u64,
 }
 
@@ -170,7 +170,7 @@ impl Running {
         check("queuing a frame", queued)
     }
 
-    /// Layout of the pictures to come.
+    /// Layout of the following pictures.
     fn format(&self) -> Result<Layout, VideoError> {
         // SAFETY: the codec is alive; Format deletes the result.
         let format = NonNull::new(unsafe { AMediaCodec_getOutputFormat(self.codec.as_ptr()) });

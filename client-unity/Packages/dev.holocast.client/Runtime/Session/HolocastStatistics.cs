@@ -21,7 +21,7 @@ namespace Holocast
         /// <summary>Capture to decoded, ms.</summary>
         public readonly double DecodedDelayP50, DecodedDelayP95, DecodedDelayP99;
 
-        /// <summary>Capture to decoded over the whole run, ms.</summary>
+        /// <summary>Delay from capture to decoding over the whole run, ms.</summary>
         public readonly double RunDelayP50, RunDelayP95;
 
         /// <summary>Media bit rate received, Mbit/s.</summary>
