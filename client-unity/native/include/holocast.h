@@ -217,7 +217,7 @@
 // Waiting for data.
 #define HC_PLAYBACK_WAITING 8
 
-// HcSound.sound of the first track that is not a microphone's: the sound of 360° video.
+// First HcSound.sound of the tracks that are not microphones: the sound of 360° video.
 #define HC_SOUND_FILM 65536
 
 // HcSound.flags: open.
@@ -601,7 +601,8 @@ int32_t hc_gaze(HcClient *client, float right, float up, float forward, float wi
 int32_t hc_frame_acquire(HcClient *client, uint32_t camera, HcFrame *frame);
 
 // Copies every step-th point (1 = all) of an acquired frame. `capacity` is the size of `words`, in
-// words. `*points` receives the number of points copied, or on HC_E_BUFFER the number to copy.
+// words. `*points` receives the number of points copied or, on HC_E_BUFFER, the number that would
+// be.
 int32_t hc_frame_copy(HcClient *client,
                       uint64_t handle,
                       uint32_t step,

@@ -159,7 +159,7 @@ pub const HC_PLAYBACK_IS_LIVE: u32 = 4;
 /// Waiting for data.
 pub const HC_PLAYBACK_WAITING: u32 = 8;
 
-/// HcSound.sound of the first track that is not a microphone's: the sound of 360° video.
+/// First HcSound.sound of the tracks that are not microphones: the sound of 360° video.
 pub const HC_SOUND_FILM: u32 = 0x1_0000;
 
 /// HcSound.flags: open.
@@ -747,7 +747,8 @@ pub unsafe extern "C" fn hc_frame_acquire(client: *mut HcClient, camera: u32, fr
 }
 
 /// Copies every step-th point (1 = all) of an acquired frame. `capacity` is the size of `words`, in
-/// words. `*points` receives the number of points copied, or on HC_E_BUFFER the number to copy.
+/// words. `*points` receives the number of points copied or, on HC_E_BUFFER, the number that would
+/// be.
 ///
 /// # Safety
 /// Pointers are null or valid; `words` has room for `capacity` words.

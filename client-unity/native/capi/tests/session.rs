@@ -51,7 +51,7 @@ fn live_session() {
         let (age, error) = (f.decoded_us as i64 - f.captured_us as i64, client.clock().error_us as i64);
         (f.delay_us > 0 && (f.delay_us - age).abs() <= error + 5_000).then_some(())
     });
-    // The delays of both viewers, for the README.
+    // Prints the delays of both viewers, for the README.
     let play = Process::start("holocast", &["play", &url, "--duration", "5s", "--json"]);
     let lines = play.lines.clone();
     let theirs = until("the player's report", || {

@@ -83,7 +83,7 @@ pub struct Track {
 }
 
 impl Track {
-    /// Maximum size of an object of the track, bytes: the format's limit with incompressible data.
+    /// Maximum size of an object of the track, bytes: the format's maximum for incompressible data.
     pub fn max_object(&self) -> usize {
         4096 + usize::from(self.width) * usize::from(self.height) + 20 * self.max_points as usize
     }

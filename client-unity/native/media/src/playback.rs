@@ -8,7 +8,7 @@ use moqt::Nanos;
 
 use crate::catalog::Timeline;
 
-/// Media time per fetch, right after a seek and later, and how much to buffer ahead.
+/// Media time per fetch: right after a seek, and later; and the media time to buffer ahead.
 const FIRST: f64 = 250.0;
 const WINDOW: f64 = 1000.0;
 const AHEAD: f64 = 1500.0;

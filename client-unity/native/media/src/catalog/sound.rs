@@ -9,7 +9,7 @@ use sound::{Codec, Format};
 use super::sphere::config;
 use super::{object, timeline, wrong, Fields, Parsed, Timeline};
 
-/// Number of the first track that is not a microphone's.
+/// First number of the tracks that are not microphones.
 pub const FILM: u32 = 0x1_0000;
 const MAX_POSITION: f64 = 1e6;
 /// Duration of a microphone's packet, ms.
