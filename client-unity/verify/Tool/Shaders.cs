@@ -160,7 +160,7 @@ namespace Holocast.Verify
             var compilations = new List<string[]>();
             foreach (string[] variant in Product(axes))
             {
-                // Only Vulkan has multiview, but Unity compiles it with Microsoft's compiler, too.
+                // Only Vulkan has multiview, but Unity compiles it with Microsoft's compiler too.
                 string api = real && variant.Contains("STEREO_MULTIVIEW_ON") ? "VULKAN" : "D3D11";
                 IEnumerable<string> defines = variant.Where(v => v.Length > 0)
                     .Concat(new[] { "SHADER_API_" + api, "UNITY_REVERSED_Z", "SHADER_TARGET=45" });

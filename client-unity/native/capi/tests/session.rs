@@ -95,7 +95,7 @@ fn live_session() {
     assert_eq!(subscribed, [0, HC_TRACK_SUBSCRIBED]);
     until("the ray table of the low quality", || client.rays(low));
 
-    // No frames arrive after unsubscribing. SAFETY: the client lives.
+    // No frames arrive after unsubscribing. SAFETY: the client is alive.
     assert_eq!(unsafe { hc_unsubscribe(client.0, HC_ALL_CAMERAS) }, HC_OK);
     until("the end of the subscription", || client.tracks().iter().all(|t| t.flags == 0).then_some(()));
     let mut looks = 0;
@@ -157,7 +157,7 @@ fn frames_in_datagrams() {
             descriptions: wanted,
             reserved: 0,
         };
-        // SAFETY: the client and the struct live.
+        // SAFETY: the client and the struct are alive.
         assert_eq!(unsafe { hc_subscribe(client.0, &s) }, HC_OK);
         let frames = client.frames(0, 60);
         let most = if wanted > 0 { wanted } else { frames[0].descriptions_total };
@@ -229,7 +229,7 @@ fn fewer_descriptions() {
     let client = Open::url(&url(port)).open().unwrap();
     let all =
         HcSubscribe { size: size::<HcSubscribe>(), camera: 0, quality: std::ptr::null(), descriptions: 2, reserved: 0 };
-    // SAFETY: the client and the struct live.
+    // SAFETY: the client and the struct are alive.
     assert_eq!(unsafe { hc_subscribe(client.0, &all) }, HC_OK);
     let frames = client.frames(0, 20);
     assert!(frames.iter().all(|f| f.descriptions <= 2 && f.descriptions_total == 4), "{frames:?}");
@@ -448,7 +448,7 @@ fn error_messages() {
     // The catalog adds the track in a delta update.
     let _publisher = publisher(port, &["--delta"]);
     waits.wait(HC_PHASE_LIVE);
-    // SAFETY: the client lives; the struct is of the right size.
+    // SAFETY: the client is alive, and the struct has the right size.
     let played = unsafe {
         let mut p = HcPlayback { size: size::<HcPlayback>(), ..HcPlayback::default() };
         hc_playback(waits.0, HC_PLAYBACK_PLAY, 0.0, &mut p)

@@ -217,7 +217,7 @@ impl Shared {
         Some((stats, text))
     }
 
-    /// Local time minus the relay's; None without its clock.
+    /// Local time minus relay time; None if the relay's clock is unknown.
     pub(crate) fn relay_base(&self, now: Nanos) -> Option<Nanos> {
         let m = self.measures();
         (m.source == ClockSource::Relay).then(|| now - m.clock.at(now))

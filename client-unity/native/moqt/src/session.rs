@@ -1127,8 +1127,8 @@ impl Session {
         }
     }
 
-    /// Handles the end of a data stream. `cut` is None if it is complete, otherwise whether the peer
-    /// (true) or this side (false) ended it early.
+    /// Handles the end of a data stream. `cut` is None if it is complete; true if the peer ended it
+    /// early, false if this side did.
     fn data_over(&mut self, now: Nanos, key: StreamKey, objects: Collector, cut: Option<bool>) {
         let (request, group, subgroup) = (objects.request, objects.group, objects.subgroup);
         self.give_back(objects);

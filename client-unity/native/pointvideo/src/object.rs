@@ -26,7 +26,7 @@ pub(crate) struct Object<'a> {
     pub color: &'a [u8],
 }
 
-/// True if an object is a key frame by its index.
+/// True if the object's index says that it is a key frame.
 pub fn is_key(object: &[u8]) -> bool {
     object.get(INDEX..INDEX + 2) == Some(&[0, 0])
 }

@@ -283,7 +283,8 @@ impl Buffer {
         (duration.max(0) * Micros::from(self.rate) / 1_000_000) as usize
     }
 
-    /// Samples until the first waiting packet plays, at most a packet. Starts playing if that is 0.
+    /// Samples until the first waiting packet plays, at most one packet's worth. Starts playing if
+    /// that is 0.
     fn start(&mut self, at: Micros, target: Micros) -> usize {
         while self.waiting.len() > 1 && self.waiting[0].timestamp + self.packet + target <= at {
             self.waiting.pop_front();

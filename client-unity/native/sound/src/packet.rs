@@ -4,8 +4,8 @@ use crate::{Nanos, SECOND};
 
 /// Maximum size of a microphone's packet, bytes: one Opus frame (RFC 6716 §3.4).
 pub const MAX_PACKET: usize = 1275;
-/// Maximum size of a packet of a 360° video, bytes: one ADTS frame of AAC. 120 ms of Opus take up
-/// to 7662.
+/// Maximum size of a sound packet of 360° video, bytes: one ADTS frame of AAC. 120 ms of Opus take
+/// up to 7662.
 pub const MAX_FILM_PACKET: usize = 8191;
 /// Samples of a packet of AAC.
 const AAC_SAMPLES: usize = 1024;

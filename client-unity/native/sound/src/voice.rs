@@ -211,7 +211,7 @@ mod tests {
 
     const FORMAT: Format =
         Format { codec: Codec::Opus, channels: 1, rate: 48_000, config: None, packet: Some(10_000_000) };
-    /// Time of capture of the first packet.
+    /// Capture time of the first packet.
     const ORIGIN: Nanos = 1_790_000_000_000 * MS;
     const BLOCK: Nanos = 10 * MS;
 

@@ -97,7 +97,7 @@ impl Running {
         // Real time.
         format.set(c"priority", 0);
         let (sps, pps) = config.sets.split_at(config.sps);
-        // SAFETY: the strings are C strings; the format copies the bytes. A codec is closed by Running.
+        // SAFETY: the strings are C strings, and the format copies the bytes. Running closes the codec.
         let codec = unsafe {
             AMediaFormat_setString(format.0.as_ptr(), c"mime".as_ptr(), MIME.as_ptr());
             AMediaFormat_setBuffer(format.0.as_ptr(), c"csd-0".as_ptr(), sps.as_ptr().cast(), sps.len());

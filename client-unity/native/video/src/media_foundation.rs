@@ -50,7 +50,7 @@ fn failed(what: &str) -> impl Fn(windows::core::Error) -> VideoError + '_ {
 /// # Safety
 /// F is the type of the function.
 unsafe fn function<F: Copy>(library: HMODULE, name: PCSTR) -> Result<F, VideoError> {
-    // SAFETY: the library is loaded for good, and the name is a C string.
+    // SAFETY: the library is never unloaded, and the name is a C string.
     match unsafe { GetProcAddress(library, name) } {
         // SAFETY: guaranteed by the caller.
         Some(f) => Ok(unsafe { transmute_copy(&f) }),
@@ -151,7 +151,7 @@ fn with_bytes<T>(
     let done = if at.is_null() || n > size {
         wrong("Media Foundation: a buffer is too small")
     } else {
-        // SAFETY: the buffer has `size` bytes and stays locked meanwhile.
+        // SAFETY: the buffer has `size` bytes and stays locked during the call.
         f(unsafe { std::slice::from_raw_parts_mut(at, n as usize) })
     };
     // SAFETY: the buffer is locked.
