@@ -536,7 +536,7 @@ typedef struct {
   uint64_t packets;
   // Missing packets played from the copy in the next one.
   uint64_t packets_repeated;
-  // Packets after their time.
+  // Packets that arrived too late.
   uint64_t packets_late;
   // Packets that contradict the catalog or the clock, do not fit into the buffer, or are
   // undecodable.

@@ -46,7 +46,7 @@ pub struct HcSoundStats {
     pub packets: u64,
     /// Missing packets played from the copy in the next one.
     pub packets_repeated: u64,
-    /// Packets after their time.
+    /// Packets that arrived too late.
     pub packets_late: u64,
     /// Packets that contradict the catalog or the clock, do not fit into the buffer, or are
     /// undecodable.

@@ -65,17 +65,17 @@ pub struct Decision {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
 pub struct Counts {
-    /// Packets, without repetitions.
+    /// Packets, not counting repeated copies.
     pub received: u64,
     /// Packets, including the repeated ones.
     pub played: u64,
-    /// Packets played from their repetition.
+    /// Packets played from the copy in the next one.
     pub repeated: u64,
     /// By in-band error correction, µs.
     pub corrected: Micros,
     /// µs.
     pub concealed: Micros,
-    /// Packets after their time.
+    /// Packets that arrived too late.
     pub late: u64,
     /// Packets refused because their timestamp is over 10 s from the clock.
     pub far: u64,
