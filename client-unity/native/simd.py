@@ -8,7 +8,7 @@ Microsoft's linker leaves no function names in a library: check OpenH264's archi
 import pathlib
 import sys
 
-# Residuals, motion compensation and deblocking, with the fix for builds that lack them.
+# Functions for residuals, motion compensation and deblocking, and the fix if a build lacks them.
 FUNCTIONS = {
     "x86_64": (
         ["IdctResAddPred_sse2", "McHorVer20WidthEq16_sse2", "DeblockLumaLt4V_ssse3"],

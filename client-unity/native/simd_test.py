@@ -20,7 +20,7 @@ class Functions(unittest.TestCase):
     def test_complete(self):
         for arch, (functions, _) in simd.FUNCTIONS.items():
             self.assertIsNone(simd.check(arch, [self.library("whole", "hc_open", *functions)]))
-            # Mach-O prefixes names; archives are several files.
+            # Mach-O prefixes names with an underscore, and archives come as several files.
             parts = [self.library(f, f"_{f}") for f in functions]
             self.assertIsNone(simd.check(arch, parts))
 

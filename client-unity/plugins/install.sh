@@ -3,7 +3,7 @@
 #
 #   install.sh FILE…       holocast.dll, libholocast.so or libholocast.dylib, for any platform
 #
-# HOLOCAST_PLUGINS names another folder than the package's Plugins.
+# HOLOCAST_PLUGINS sets a folder other than the package's Plugins.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 package=${HOLOCAST_PLUGINS:-$here/../Packages/dev.holocast.client/Plugins}

@@ -75,7 +75,7 @@ for ref in upm upm/v1.2.3 upm/v1.2.3-rc.1; do
 done
 [[ $(git -C "$scratch/remote" rev-list --count upm) == 2 ]] || fail "the branch upm does not continue"
 
-# Faults, each with words of its message.
+# Faults, each with words from its error message.
 fault() { # WORDS COMMAND…: in a copy of the package
 	local words=$1
 	shift

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fetches Unity's sources that verify.sh reads if they are present, into build/unity. Their licenses
-# do not permit redistribution: they stay there. Idempotent.
+# Fetches into build/unity the Unity sources that verify.sh reads if they are present. Their
+# licenses do not permit redistribution, so they must stay there. Idempotent.
 #
 #   sources.sh [BASE]     BASE: where the repositories are; default: https://github.com
 set -euo pipefail

@@ -86,7 +86,7 @@
 // Connected, but the session has no publisher.
 #define HC_PHASE_WAITING 6
 
-// The catalog arrived and frames arrive.
+// The catalog and frames have arrived.
 #define HC_PHASE_LIVE 7
 
 // Subscribed, but no frame for three seconds.
@@ -163,7 +163,7 @@
 // LiveScan3D records.
 #define HC_LAYOUT_C 3
 
-// Sensor grid in video; frames have the words of HC_LAYOUT_A.
+// Sensor grid coded as video; decoded frames have the words of HC_LAYOUT_A.
 #define HC_LAYOUT_W 4
 
 // shown_us of a frame that was not shown.
@@ -217,7 +217,7 @@
 // Waiting for data.
 #define HC_PLAYBACK_WAITING 8
 
-// HcSound.sound of the first track that is not a microphone's: the sound of 360° video.
+// First HcSound.sound of the tracks that are not microphones: the sound of 360° video.
 #define HC_SOUND_FILM 65536
 
 // HcSound.flags: open.
@@ -238,7 +238,7 @@
 // A connection to a relay. Free it with hc_close.
 typedef struct HcClient HcClient;
 
-// A track of sound for the audio thread. Free it with hc_sound_close. It may outlive its client.
+// Reads a sound track on the audio thread. Free it with hc_sound_close. It may outlive its client.
 typedef struct HcSoundReader HcSoundReader;
 
 // Arguments of hc_open. Strings are copied.
@@ -258,7 +258,7 @@ typedef struct {
   // Delivery timeout of objects, ms; 0 uses the catalog's.
   uint32_t delivery_timeout_ms;
   // Decoder threads, at most 16, and as many again for 360° tiles; 0 selects the number of
-  // processors minus one, from one to four.
+  // processors minus one, clamped to 1–4.
   uint32_t decode_threads;
   uint32_t reserved;
 } HcConfig;
@@ -270,7 +270,7 @@ typedef struct {
   uint32_t phase;
   // HC_STATE_…
   uint32_t flags;
-  // Changes whenever hc_catalog does, including poses.
+  // Changes whenever the result of hc_catalog does, including its poses.
   uint32_t catalog_version;
   // Changes whenever hc_sessions does.
   uint32_t sessions_version;
@@ -366,7 +366,7 @@ typedef struct {
   uint64_t arrived_us;
   // End of decoding, local clock.
   uint64_t decoded_us;
-  // Capture to decoded on the relay's clock; for a recording, arrival to decoded.
+  // Delay from capture to the end of decoding, on the relay's clock; for a recording, from arrival.
   int64_t delay_us;
   // HC_FRAME_…
   uint32_t flags;
@@ -483,7 +483,7 @@ typedef struct {
   // Media bytes received.
   uint64_t bytes;
   uint64_t receipts;
-  // Memory held by frames and objects now.
+  // Memory currently held by frames and objects.
   uint64_t memory_bytes;
   // Datagram delivery: frames completed by fetching missing parts.
   uint64_t frames_repaired;
@@ -504,7 +504,7 @@ typedef struct {
   double position_ms;
 } HcPlayback;
 
-// A track of sound.
+// A sound track.
 typedef struct {
   uint32_t size;
   // The microphone's number; HC_SOUND_FILM and up for the sound of 360° video.
@@ -513,36 +513,37 @@ typedef struct {
   uint32_t flags;
   // 1 or 2; 0 if the client cannot play the track.
   uint32_t channels;
-  // Place from which the sound comes, studio coordinates, mm.
+  // Position of the sound source, studio coordinates, mm.
   double position[3];
   // The microphone's name.
   char name[64];
 } HcSound;
 
-// State of a track of sound. Counts cover the whole run.
+// State of a sound track. Counts cover the whole run.
 typedef struct {
   uint32_t size;
   // HC_SOUND_…
   uint32_t flags;
-  // Capture to sound, ms; in a recording, arrival to sound.
+  // Delay from capture to playback, ms; in a recording, from arrival.
   double delay_ms;
   // Delay of sound minus that of points or pictures, ms; positive where sound is late.
   double lip_offset_ms;
-  // Sound received and not played yet, ms.
+  // Sound received but not yet played, ms.
   double buffer_ms;
   // Sound played in place of missing packets, ms.
   double concealed_ms;
   // Packets received.
   uint64_t packets;
-  // Missing packets played from their repetition.
+  // Missing packets played from the copy in the next one.
   uint64_t packets_repeated;
-  // Packets after their time.
+  // Packets that arrived too late.
   uint64_t packets_late;
-  // Packets that contradict the catalog or the clock, too many at a time, and undecodable ones.
+  // Packets that contradict the catalog or the clock, do not fit into the buffer, or are
+  // undecodable.
   uint64_t packets_refused;
-  // Times the delay was corrected by a jump.
+  // Jumps made to correct the delay.
   uint64_t jumps;
-  // Times the audio thread found too little sound.
+  // Reads by the audio thread that found too little sound.
   uint64_t starved;
   // Why the track cannot be played, as a sentence; "" if it can.
   char error[192];
@@ -600,7 +601,8 @@ int32_t hc_gaze(HcClient *client, float right, float up, float forward, float wi
 int32_t hc_frame_acquire(HcClient *client, uint32_t camera, HcFrame *frame);
 
 // Copies every step-th point (1 = all) of an acquired frame. `capacity` is the size of `words`, in
-// words. `*points` receives the number of points copied, or on HC_E_BUFFER the number to copy.
+// words. `*points` receives the number of points copied or, on HC_E_BUFFER, the number that would
+// be.
 int32_t hc_frame_copy(HcClient *client,
                       uint64_t handle,
                       uint32_t step,
@@ -652,13 +654,13 @@ int32_t hc_decode(const uint8_t *const *objects,
 // on a separate thread.
 int32_t hc_pair(const char *link, char *buffer, size_t capacity, size_t *needed);
 
-// Returns the catalog's tracks of sound. Set sounds[0].size. To query the count, pass null sounds
+// Returns the catalog's sound tracks. Set sounds[0].size. To query the count, pass null sounds
 // with capacity 0.
 int32_t hc_sounds(HcClient *client, HcSound *sounds, uint32_t capacity, uint32_t *count);
 
-// Begins to receive and decode a track of sound, whether or not it is in the catalog yet, until
-// hc_sound_close. Sets *reader to null unless the result is HC_OK. A track has one reader at a time,
-// a client sixteen.
+// Starts receiving and decoding a sound track, whether or not it is in the catalog yet, until
+// hc_sound_close. Sets *reader to null unless the result is HC_OK. A track has at most one reader at
+// a time, a client at most sixteen.
 int32_t hc_sound_open(HcClient *client, uint32_t sound, HcSoundReader **reader);
 
 // Writes `frames` interleaved frames of `channels` floats at `sample_rate` Hz, heard `latency_us`
@@ -675,7 +677,7 @@ int32_t hc_sound_read(HcSoundReader *reader,
 // Ends a track's playback and frees the reader. Accepts null.
 void hc_sound_close(HcSoundReader *reader);
 
-// Returns the state of a track of sound, or HC_EMPTY if it is neither open nor in the catalog.
+// Returns the state of a sound track, or HC_EMPTY if it is neither open nor in the catalog.
 int32_t hc_sound_stats(HcClient *client, uint32_t sound, HcSoundStats *stats);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Assembles OpenH264's NEON functions for Windows on ARM64, which its crate leaves out because cl.exe cannot, and
-# prints rustc's flags that link them.
+# Assembles OpenH264's NEON functions for Windows on ARM64, which its crate leaves out because cl.exe cannot
+# assemble them, and prints the rustc flags that link them.
 #
 #   neon.sh FOLDER COMPILER...    e.g. neon.sh target/neon clang --target=aarch64-pc-windows-msvc
 #

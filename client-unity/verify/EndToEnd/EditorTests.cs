@@ -7,7 +7,7 @@ using UnityEngine.Stub;
 
 namespace Holocast.Verify
 {
-    // Editor menus, in an editor with and without a module.
+    // Editor menus that need a platform's build module, with and without it.
     public sealed class EditorTests
     {
         [TestCase(true)]

@@ -166,7 +166,7 @@ namespace Holocast.Verify
             yield return null;
         }
 
-        // The end-to-end tests cover the answer.
+        // The end-to-end tests cover the relay's answer.
         [UnityTest]
         public IEnumerator PairingCodeAsksTheRelay()
         {

@@ -265,7 +265,8 @@ namespace Holocast.Verify
             last = now;
         }
 
-        // Runs frames for a time, at least one per 1/60 s of it: enough to notice events that must not happen.
+        // Runs frames for the given time, at least 60 per second: enough to notice events that must
+        // not happen.
         public void Run(double seconds)
         {
             double end = clock.Elapsed.TotalSeconds + seconds;

@@ -82,8 +82,8 @@ namespace Holocast.Verify
                     bool pass = mode.StartsWith("pass");
                     Matrix4x4[] eyes = pass ? new[] { view } : new[] { view, view };
                     byte[][] drawn = Draw(scene, (name + mode).Replace(' ', '-'), eyes, mode);
-                    // lavapipe (Mesa 22.3) draws clipped triangles of every view into the first layer, where the
-                    // right eye's, drawn last, remain.
+                    // lavapipe (Mesa 22.3) draws clipped triangles of every view into the first layer. The right
+                    // eye's remain there, because they are drawn last.
                     for (int i = mode == "multiview" ? 1 : 0; i < eyes.Length; i++)
                     {
                         int eye = pass ? mode[5] - '0' : i;
@@ -224,7 +224,7 @@ namespace Holocast.Verify
                 if (eyes.Length == 2)
                 {
                     double parallax = Parallax(drawn[0], drawn[1]);
-                    // Expected at 1.5 m: 64 mm of 2 · 1.5 m · tan 33°, in pixels of the height.
+                    // Expected at 1.5 m: 64 mm / (2 · 1.5 m · tan 33°) of the picture's height.
                     Check.That(parallax > 10 && parallax < 40, "parallax of " + parallax + " pixels");
                     Console.WriteLine("ok    layout " + layout + ": the eyes' pictures are " + parallax
                         + " pixels apart");

@@ -46,7 +46,7 @@ namespace Holocast.Verify
             return failed + Named();
         }
 
-        // File and platform names that the package is compiled with for each platform.
+        // Checks the file and platform names compiled into each platform's build of the package.
         static int Named()
         {
             int failed = 0;

@@ -108,8 +108,8 @@ namespace Holocast.Verify
             return samples;
         }
 
-        // The best signal-to-noise ratio of a half-second of `heard` from a position on against any part
-        // of `source`, dB.
+        // Best signal-to-noise ratio, dB, of the half-second of `heard` that starts at `from`, against
+        // any part of `source`.
         static double Snr(float[] heard, int from, float[] source)
         {
             const int Probe = 256, Length = Rate / 2;
@@ -166,7 +166,7 @@ namespace Holocast.Verify
                 + F(s.LipOffsetMs) + " ms, known: " + s.HasLipOffset);
         }
 
-        // The sound of a prepared film, live, after pause and seek, against FFmpeg's.
+        // Compares the sound of a prepared film with FFmpeg's: live, after a pause and after a seek.
         public static void Film(Lab lab)
         {
             string folder = Path.Combine(Path.GetTempPath(), "holocast-verify-sound-"
@@ -212,8 +212,8 @@ namespace Holocast.Verify
             }
         }
 
-        // Waits until a half-second of sound equals the source. Splices that correct the delay interrupt it
-        // at first.
+        // Waits until a half-second of sound equals the source. At first, splices that correct the delay
+        // prevent this.
         static double Best(Stage stage, Device device, float[] source, string what)
         {
             double best = double.MinValue;

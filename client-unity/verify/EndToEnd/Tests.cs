@@ -106,7 +106,7 @@ namespace Holocast.Verify
         static double Ahead(Stage stage)
         {
             Check.That(stage.Points.TryGetSubject(out Vector3 middle, out Vector3 along), "no subject");
-            // The first frame determines the placement; the subject moves on.
+            // The first frame determines the placement; the subject moves afterwards.
             Vector3 d = middle - stage.Eyes.position;
             return Vector3.Dot(new Vector3(d.x, 0, d.z), Vector3.forward);
         }
@@ -192,7 +192,7 @@ namespace Holocast.Verify
         }
 
         // The publisher sends every ninth part only on request. The viewer misses more parts than the relay's
-        // request limit allows, so requests must cover several parts.
+        // request limit allows it to request one by one, so requests must cover several parts.
         static void Datagrams(Lab lab)
         {
             int port = Lab.FreePort();
@@ -580,7 +580,7 @@ namespace Holocast.Verify
             AssertMessage(stage, HolocastState.Waiting, "Session “empty” has no cameras yet; waiting for one.");
         }
 
-        // The message names 360° video that the scene cannot show.
+        // The message says that the scene cannot show 360° video.
         static void SphereUnseen(Lab lab)
         {
             int port = Lab.FreePort();
@@ -675,7 +675,8 @@ namespace Holocast.Verify
             }
         }
 
-        // The picture becomes sharp in gaze direction but not behind the viewer, and is never black.
+        // The picture becomes sharp in the gaze direction but not behind the viewer, and is never
+        // black.
         static void Tiles(Lab lab)
         {
             string film = Path.Combine(Lab.Scratch, "stripes.mp4");
@@ -864,7 +865,7 @@ namespace Holocast.Verify
             }
         }
 
-        // A paused recording is sharp in gaze direction after a seek and after the head turns.
+        // A paused recording is sharp in the gaze direction after a seek and after the head turns.
         static void RecordedTiles(Lab lab)
         {
             string folder = Path.Combine(Path.GetTempPath(), "holocast-verify-tiles-" + Process.GetCurrentProcess().Id);
@@ -927,7 +928,8 @@ namespace Holocast.Verify
             }
         }
 
-        // A relay with keys, without a token, with a token for all sessions, and with tokens for some.
+        // A relay with keys, and viewers without a token, with a token for all sessions, and with
+        // tokens for some.
         static void Token(Lab lab)
         {
             int port = Lab.FreePort();

@@ -73,7 +73,7 @@ namespace Holocast.Verify
             Compare();
         }
 
-        // Compares the used members of Unity itself with Unity's sources of each fetched version.
+        // Checks the used members of Unity itself against the sources of each fetched Unity version.
         void Compare()
         {
             string sources = Path.Combine(folders.Tools, "reference");

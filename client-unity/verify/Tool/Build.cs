@@ -223,7 +223,8 @@ namespace Holocast.Verify
             {
                 "-nologo", "-nostdlib", "-langversion:8", "-warn:4", "-warnaserror", "-deterministic",
                     "-debug:portable", "-optimize",
-                // Fields that only Unity assigns; libraries for an older .NET Standard, as in Unity.
+                // Suppresses warnings about fields that only Unity assigns, and about libraries for
+                // an older .NET Standard, as Unity does.
                 "-nowarn:0649,1701",
                 "-target:" + (program ? "exe" : "library"),
                 "-out:\"" + file + "\"",

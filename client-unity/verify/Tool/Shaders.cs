@@ -136,7 +136,8 @@ namespace Holocast.Verify
             File.WriteAllText(flat, source.ToString());
             string own = program + string.Concat(Regex.Matches(program, @"Packages/dev\.holocast\.client/[^""]+")
                 .Select(m => File.ReadAllText(Path.Combine(folders.Client, m.Value))));
-            // These lose an eye on devices, for example because they support only one of Unity's stereo modes.
+            // Constructs that lose an eye on devices, for example because they support only one of
+            // Unity's stereo modes.
             foreach (string bad in new[] { "#pragma geometry", "multi_compile_fog", "STEREO_INSTANCING_ON" })
             {
                 if (own.Contains(bad))
@@ -159,7 +160,7 @@ namespace Holocast.Verify
             var compilations = new List<string[]>();
             foreach (string[] variant in Product(axes))
             {
-                // Only Vulkan has multiview, but Unity compiles it with Microsoft's compiler, too.
+                // Only Vulkan has multiview, but Unity compiles it with Microsoft's compiler too.
                 string api = real && variant.Contains("STEREO_MULTIVIEW_ON") ? "VULKAN" : "D3D11";
                 IEnumerable<string> defines = variant.Where(v => v.Length > 0)
                     .Concat(new[] { "SHADER_API_" + api, "UNITY_REVERSED_Z", "SHADER_TARGET=45" });

@@ -1,4 +1,4 @@
-// Command frame writes the point-cloud frame that the sample Self-test decodes: 160×144 pixels of a synthetic scene,
+// Command frame writes the point-cloud frame that the Self-test sample decodes: 160×144 pixels of a synthetic scene,
 // layout A.
 //
 //	go run ./client-unity/verify/frame client-unity/Packages/dev.holocast.client/Samples~/SelfTest/Frame.bytes

@@ -5,7 +5,8 @@ using UnityEngine.Rendering;
 
 namespace Holocast.Editor
 {
-    // Menu Holocast › Android XR, which sets up a project for Quest 3 and other Android headsets.
+    // The menu item Holocast › Android XR, which sets up a project for Quest 3 and other Android
+    // headsets.
     static class AndroidSetup
     {
         [MenuItem("Holocast/Android XR/Set Up Project", priority = 30)]

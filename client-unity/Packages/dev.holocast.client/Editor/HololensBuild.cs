@@ -7,13 +7,13 @@ using UnityEngine.Rendering;
 
 namespace Holocast.Editor
 {
-    // Menu Holocast › HoloLens 2, which sets up a project for the device and builds a Visual Studio
-    // solution.
+    // The menu item Holocast › HoloLens 2, which sets up a project for the device and builds a
+    // Visual Studio solution.
     static class HololensBuild
     {
         const string Folder = "Builds/HoloLens2";
 
-        // Network access as client and server, also in private networks; eye and hand tracking,
+        // Network access as client and server, including private networks; eye and hand tracking;
         // spatial perception; the webcam for QR codes.
         public static readonly PlayerSettings.WSACapability[] Capabilities =
         {
@@ -81,7 +81,7 @@ namespace Holocast.Editor
             }
         }
 
-        // Scenes of the build settings, or the open scene if there are none.
+        // Scenes from the build settings, or the open scene if there are none.
         static string[] Scenes()
         {
             var scenes = new System.Collections.Generic.List<string>();

@@ -8,8 +8,8 @@ using UnityEditor.PackageManager;
 
 namespace Holocast.Editor
 {
-    // Menu Holocast › HoloLens 2 › Add Packages, which adds Microsoft's registry and OpenXR plugin to
-    // the project's manifest.
+    // The menu item Holocast › HoloLens 2 › Add Packages, which adds Microsoft's registry and OpenXR
+    // plugin to the project's manifest.
     static class HololensPackages
     {
         const string Manifest = "Packages/manifest.json";
@@ -40,14 +40,14 @@ namespace Holocast.Editor
             }
         }
 
-        // Returns the manifest with registry and plugin, and the same text if it has both. Throws
-        // JsonException if the text is not a manifest.
+        // Adds the registry and the plugin to a manifest; returns it unchanged if it has both.
+        // Throws JsonException if the text is not a manifest.
         public static string Add(string manifest)
         {
             JObject root = JObject.Parse(manifest);
             JArray registries = List(root, "scopedRegistries");
             bool changed = false;
-            // A scope in two registries is an error of the package manager.
+            // The package manager rejects a scope that two registries list.
             if (!registries.OfType<JObject>().Any(r => List(r, "scopes").Any(s => (string)s == Scope)))
             {
                 JObject microsoft = registries.OfType<JObject>()

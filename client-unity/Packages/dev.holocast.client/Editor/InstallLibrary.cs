@@ -9,8 +9,8 @@ using PackageSource = UnityEditor.PackageManager.PackageSource;
 
 namespace Holocast.Editor
 {
-    // Menu Holocast › Install Library…, which copies a native library to where Unity finds it, with the
-    // import settings of its platform.
+    // The menu item Holocast › Install Library…, which copies a native library to where Unity finds it,
+    // with the import settings of its platform.
     static class InstallLibrary
     {
         const string Package = "Packages/dev.holocast.client";
@@ -60,8 +60,8 @@ namespace Holocast.Editor
             }
         }
 
-        // Path of the asset; null if a read-only package contains the library, because Unity refuses to
-        // build with two libraries of the same name.
+        // Asset path to install to; null if a read-only package contains the library, because Unity
+        // refuses to build with two libraries of the same name.
         public static string Destination(NativeLibrary library, bool packaged, PackageSource source)
         {
             if (!packaged)

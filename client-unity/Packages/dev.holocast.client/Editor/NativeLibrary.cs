@@ -4,7 +4,7 @@ using System.IO;
 
 namespace Holocast.Editor
 {
-    // A platform's build of the native library. verify/Tool compiles this file, too.
+    // A platform's build of the native library. verify/Tool compiles this file too.
     sealed class NativeLibrary
     {
         public static readonly NativeLibrary Windows = new NativeLibrary("Windows (x86_64)", "x86_64/holocast.dll");
@@ -166,7 +166,8 @@ namespace Holocast.Editor
             return problem == null ? MacOs : null;
         }
 
-        // A file with several architectures, big-endian. Java classes share its first four bytes.
+        // A file for several architectures, big-endian. Java class files begin with the same four
+        // bytes.
         static NativeLibrary OfFat(byte[] file, out string problem)
         {
             ulong count = Big(file, 4);

@@ -170,8 +170,8 @@ namespace Holocast
             restoring = false;
         }
 
-        // The headset moves a tracked anchor as its map improves. Stops when something else moves the
-        // hologram, until the next Save.
+        // The headset moves a tracked anchor as its map improves. Following ends when something else
+        // moves the hologram, and resumes at the next Save.
         void Follow()
         {
             if (!following || anchor == null)

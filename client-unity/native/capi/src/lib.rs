@@ -58,7 +58,7 @@ pub const HC_PHASE_LOST: u32 = 4;
 pub const HC_PHASE_LISTING: u32 = 5;
 /// Connected, but the session has no publisher.
 pub const HC_PHASE_WAITING: u32 = 6;
-/// The catalog arrived and frames arrive.
+/// The catalog and frames have arrived.
 pub const HC_PHASE_LIVE: u32 = 7;
 /// Subscribed, but no frame for three seconds.
 pub const HC_PHASE_SILENT: u32 = 8;
@@ -117,7 +117,7 @@ pub const HC_LAYOUT_A: u32 = 1;
 pub const HC_LAYOUT_B: u32 = 2;
 /// LiveScan3D records.
 pub const HC_LAYOUT_C: u32 = 3;
-/// Sensor grid in video; frames have the words of HC_LAYOUT_A.
+/// Sensor grid coded as video; decoded frames have the words of HC_LAYOUT_A.
 pub const HC_LAYOUT_W: u32 = 4;
 
 /// shown_us of a frame that was not shown.
@@ -159,7 +159,7 @@ pub const HC_PLAYBACK_IS_LIVE: u32 = 4;
 /// Waiting for data.
 pub const HC_PLAYBACK_WAITING: u32 = 8;
 
-/// HcSound.sound of the first track that is not a microphone's: the sound of 360° video.
+/// First HcSound.sound of the tracks that are not microphones: the sound of 360° video.
 pub const HC_SOUND_FILM: u32 = 0x1_0000;
 
 /// HcSound.flags: open.
@@ -195,7 +195,7 @@ pub struct HcConfig {
     /// Delivery timeout of objects, ms; 0 uses the catalog's.
     pub delivery_timeout_ms: u32,
     /// Decoder threads, at most 16, and as many again for 360° tiles; 0 selects the number of
-    /// processors minus one, from one to four.
+    /// processors minus one, clamped to 1–4.
     pub decode_threads: u32,
     pub reserved: u32,
 }
@@ -209,7 +209,7 @@ pub struct HcState {
     pub phase: u32,
     /// HC_STATE_…
     pub flags: u32,
-    /// Changes whenever hc_catalog does, including poses.
+    /// Changes whenever the result of hc_catalog does, including its poses.
     pub catalog_version: u32,
     /// Changes whenever hc_sessions does.
     pub sessions_version: u32,
@@ -311,7 +311,7 @@ pub struct HcFrame {
     pub arrived_us: u64,
     /// End of decoding, local clock.
     pub decoded_us: u64,
-    /// Capture to decoded on the relay's clock; for a recording, arrival to decoded.
+    /// Delay from capture to the end of decoding, on the relay's clock; for a recording, from arrival.
     pub delay_us: i64,
     /// HC_FRAME_…
     pub flags: u32,
@@ -434,7 +434,7 @@ pub struct HcStats {
     /// Media bytes received.
     pub bytes: u64,
     pub receipts: u64,
-    /// Memory held by frames and objects now.
+    /// Memory currently held by frames and objects.
     pub memory_bytes: u64,
     /// Datagram delivery: frames completed by fetching missing parts.
     pub frames_repaired: u64,
@@ -522,7 +522,7 @@ unsafe fn sized_input<'a, T>(p: *const T) -> Result<&'a T, Fault> {
 /// Checks a pointer to an output value.
 ///
 /// # Safety
-/// `p` is null or may be written for the call.
+/// `p` is null or writable for the duration of the call.
 unsafe fn out<'a, T>(p: *mut T) -> Result<&'a mut T, Fault> {
     if p.is_null() || !p.is_aligned() {
         return Err(Fault::argument("a pointer is null or misaligned"));
@@ -747,7 +747,8 @@ pub unsafe extern "C" fn hc_frame_acquire(client: *mut HcClient, camera: u32, fr
 }
 
 /// Copies every step-th point (1 = all) of an acquired frame. `capacity` is the size of `words`, in
-/// words. `*points` receives the number of points copied, or on HC_E_BUFFER the number to copy.
+/// words. `*points` receives the number of points copied or, on HC_E_BUFFER, the number that would
+/// be.
 ///
 /// # Safety
 /// Pointers are null or valid; `words` has room for `capacity` words.

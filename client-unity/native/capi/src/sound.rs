@@ -7,10 +7,10 @@ use crate::client::HcClient;
 use crate::strings::field;
 use crate::*;
 
-/// A track of sound for the audio thread. Free it with hc_sound_close. It may outlive its client.
+/// Reads a sound track on the audio thread. Free it with hc_sound_close. It may outlive its client.
 pub struct HcSoundReader(Reader);
 
-/// A track of sound.
+/// A sound track.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct HcSound {
@@ -21,38 +21,39 @@ pub struct HcSound {
     pub flags: u32,
     /// 1 or 2; 0 if the client cannot play the track.
     pub channels: u32,
-    /// Place from which the sound comes, studio coordinates, mm.
+    /// Position of the sound source, studio coordinates, mm.
     pub position: [f64; 3],
     /// The microphone's name.
     pub name: [c_char; 64],
 }
 
-/// State of a track of sound. Counts cover the whole run.
+/// State of a sound track. Counts cover the whole run.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct HcSoundStats {
     pub size: u32,
     /// HC_SOUND_…
     pub flags: u32,
-    /// Capture to sound, ms; in a recording, arrival to sound.
+    /// Delay from capture to playback, ms; in a recording, from arrival.
     pub delay_ms: f64,
     /// Delay of sound minus that of points or pictures, ms; positive where sound is late.
     pub lip_offset_ms: f64,
-    /// Sound received and not played yet, ms.
+    /// Sound received but not yet played, ms.
     pub buffer_ms: f64,
     /// Sound played in place of missing packets, ms.
     pub concealed_ms: f64,
     /// Packets received.
     pub packets: u64,
-    /// Missing packets played from their repetition.
+    /// Missing packets played from the copy in the next one.
     pub packets_repeated: u64,
-    /// Packets after their time.
+    /// Packets that arrived too late.
     pub packets_late: u64,
-    /// Packets that contradict the catalog or the clock, too many at a time, and undecodable ones.
+    /// Packets that contradict the catalog or the clock, do not fit into the buffer, or are
+    /// undecodable.
     pub packets_refused: u64,
-    /// Times the delay was corrected by a jump.
+    /// Jumps made to correct the delay.
     pub jumps: u64,
-    /// Times the audio thread found too little sound.
+    /// Reads by the audio thread that found too little sound.
     pub starved: u64,
     /// Why the track cannot be played, as a sentence; "" if it can.
     pub error: [c_char; 192],
@@ -96,7 +97,7 @@ impl HcClient {
     }
 }
 
-/// Returns the catalog's tracks of sound. Set sounds[0].size. To query the count, pass null sounds
+/// Returns the catalog's sound tracks. Set sounds[0].size. To query the count, pass null sounds
 /// with capacity 0.
 ///
 /// # Safety
@@ -122,9 +123,9 @@ pub unsafe extern "C" fn hc_sounds(client: *mut HcClient, sounds: *mut HcSound, 
     }
 }
 
-/// Begins to receive and decode a track of sound, whether or not it is in the catalog yet, until
-/// hc_sound_close. Sets *reader to null unless the result is HC_OK. A track has one reader at a time,
-/// a client sixteen.
+/// Starts receiving and decoding a sound track, whether or not it is in the catalog yet, until
+/// hc_sound_close. Sets *reader to null unless the result is HC_OK. A track has at most one reader at
+/// a time, a client at most sixteen.
 ///
 /// # Safety
 /// Pointers are null or valid.
@@ -158,7 +159,8 @@ pub unsafe extern "C" fn hc_sound_read(
     if reader.is_null() || samples.is_null() || !samples.is_aligned() || n > MAX_READ {
         return HC_E_ARGUMENT;
     }
-    // SAFETY: guaranteed by the caller. Reads may overlap: the reader lets only one have the sound.
+    // SAFETY: guaranteed by the caller. Reads may overlap: the reader gives the sound to only one
+    // of them.
     let (reader, samples) = unsafe { (&*reader, std::slice::from_raw_parts_mut(samples, n)) };
     let read = AssertUnwindSafe(|| {
         reader.0.read(samples, channels as usize, sample_rate, latency_us.clamp(0, 10_000_000) * 1000)
@@ -178,7 +180,7 @@ pub unsafe extern "C" fn hc_sound_close(reader: *mut HcSoundReader) {
     }
 }
 
-/// Returns the state of a track of sound, or HC_EMPTY if it is neither open nor in the catalog.
+/// Returns the state of a sound track, or HC_EMPTY if it is neither open nor in the catalog.
 ///
 /// # Safety
 /// Pointers are null or valid.

@@ -42,7 +42,7 @@ pub(crate) unsafe fn optional<'a>(p: *const c_char, what: &str) -> Result<Option
 /// Copies a string and its NUL to a caller's buffer, truncating between characters.
 ///
 /// # Safety
-/// `buffer` is null or has room for `capacity` bytes; `needed` is null or may be written.
+/// `buffer` is null or has room for `capacity` bytes; `needed` is null or writable.
 pub(crate) unsafe fn copy(text: &[u8], buffer: *mut c_char, capacity: usize, needed: *mut usize) -> Call {
     // SAFETY: guaranteed by the caller.
     *unsafe { out(needed) }? = text.len() + 1;

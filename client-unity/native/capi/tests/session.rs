@@ -45,13 +45,13 @@ fn live_session() {
     }
 
     // The relay's clock is this machine's, so a frame's delay must equal its age by the local clock, up to the
-    // estimate's error. The estimate needs one timestamp that was not held up.
+    // estimate's error. The estimate needs one timestamp that was not delayed.
     until("an exact frame delay", || {
         let f = client.frame(0);
         let (age, error) = (f.decoded_us as i64 - f.captured_us as i64, client.clock().error_us as i64);
         (f.delay_us > 0 && (f.delay_us - age).abs() <= error + 5_000).then_some(())
     });
-    // The delays of both viewers, for the README.
+    // Prints the delays of both viewers, for the README.
     let play = Process::start("holocast", &["play", &url, "--duration", "5s", "--json"]);
     let lines = play.lines.clone();
     let theirs = until("the player's report", || {
@@ -95,7 +95,7 @@ fn live_session() {
     assert_eq!(subscribed, [0, HC_TRACK_SUBSCRIBED]);
     until("the ray table of the low quality", || client.rays(low));
 
-    // No frames arrive after unsubscribing. SAFETY: the client lives.
+    // No frames arrive after unsubscribing. SAFETY: the client is alive.
     assert_eq!(unsafe { hc_unsubscribe(client.0, HC_ALL_CAMERAS) }, HC_OK);
     until("the end of the subscription", || client.tracks().iter().all(|t| t.flags == 0).then_some(()));
     let mut looks = 0;
@@ -157,7 +157,7 @@ fn frames_in_datagrams() {
             descriptions: wanted,
             reserved: 0,
         };
-        // SAFETY: the client and the struct live.
+        // SAFETY: the client and the struct are alive.
         assert_eq!(unsafe { hc_subscribe(client.0, &s) }, HC_OK);
         let frames = client.frames(0, 60);
         let most = if wanted > 0 { wanted } else { frames[0].descriptions_total };
@@ -191,8 +191,8 @@ fn frames_in_datagrams() {
     }
 }
 
-/// The relay fetches parts that it lacks itself from the publisher. More are lost than the relay's
-/// request limit of 200 a second allows.
+/// The relay fetches the parts that it lacks from the publisher. More are lost than its limit of
+/// 200 requests per second covers.
 #[test]
 fn repairs_beyond_the_request_limit() {
     let _lock = lock_shared();
@@ -229,7 +229,7 @@ fn fewer_descriptions() {
     let client = Open::url(&url(port)).open().unwrap();
     let all =
         HcSubscribe { size: size::<HcSubscribe>(), camera: 0, quality: std::ptr::null(), descriptions: 2, reserved: 0 };
-    // SAFETY: the client and the struct live.
+    // SAFETY: the client and the struct are alive.
     assert_eq!(unsafe { hc_subscribe(client.0, &all) }, HC_OK);
     let frames = client.frames(0, 20);
     assert!(frames.iter().all(|f| f.descriptions <= 2 && f.descriptions_total == 4), "{frames:?}");
@@ -448,7 +448,7 @@ fn error_messages() {
     // The catalog adds the track in a delta update.
     let _publisher = publisher(port, &["--delta"]);
     waits.wait(HC_PHASE_LIVE);
-    // SAFETY: the client lives; the struct is of the right size.
+    // SAFETY: the client is alive, and the struct has the right size.
     let played = unsafe {
         let mut p = HcPlayback { size: size::<HcPlayback>(), ..HcPlayback::default() };
         hc_playback(waits.0, HC_PLAYBACK_PLAY, 0.0, &mut p)

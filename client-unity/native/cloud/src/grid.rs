@@ -30,7 +30,7 @@ pub(crate) struct Grid {
     row: Vec<Pixel>,
     residuals: Vec<Pixel>,
     escaped: Vec<u16>,
-    /// Residuals by byte of two nibbles: depth and G, and R−G and B−G. An escaped nibble gives 0.
+    /// Residuals by byte of two nibbles: depth and G here, R−G and B−G in `chroma`. 0 for an escape.
     depth_green: [Pixel; 256],
     chroma: [Pixel; 256],
     /// True if either nibble of a byte is an escape.
@@ -156,7 +156,7 @@ impl Grid {
         if words == 0 {
             return;
         }
-        // Pixel x of the row above is at x + 1 until replaced by the one below it.
+        // `row[x + 1]` holds pixel x of the row above until pixel x of this row replaces it.
         self.row.clear();
         self.row.resize(s.width + 1, FLIPPED);
         self.residuals.resize(s.width, 0);
@@ -189,7 +189,7 @@ impl Grid {
             }
             let line = (((y * s.step + s.dy) << 12) + s.dx) as u32;
             let step = s.step as u32;
-            // The left neighbour of the first column is the pixel above it.
+            // In the first column, the pixel above stands in for the left neighbour.
             let mut w = Lanes::new(self.row[1]);
             let mut nw = w;
             let mut residuals = self.residuals[..n].iter();

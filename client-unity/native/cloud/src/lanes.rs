@@ -51,32 +51,32 @@ mod arch {
     impl Lanes {
         #[inline(always)]
         pub fn new(v: u64) -> Self {
-            // SAFETY: NEON is a target feature.
+            // SAFETY: NEON is enabled by the cfg above.
             unsafe { Lanes(vcreate_s16(v)) }
         }
         #[inline(always)]
         pub fn bits(self) -> u64 {
-            // SAFETY: NEON is a target feature.
+            // SAFETY: NEON is enabled by the cfg above.
             unsafe { vget_lane_u64::<0>(vreinterpret_u64_s16(self.0)) }
         }
         #[inline(always)]
         pub fn min(self, o: Self) -> Self {
-            // SAFETY: NEON is a target feature.
+            // SAFETY: NEON is enabled by the cfg above.
             unsafe { Lanes(vmin_s16(self.0, o.0)) }
         }
         #[inline(always)]
         pub fn max(self, o: Self) -> Self {
-            // SAFETY: NEON is a target feature.
+            // SAFETY: NEON is enabled by the cfg above.
             unsafe { Lanes(vmax_s16(self.0, o.0)) }
         }
         #[inline(always)]
         pub fn add(self, o: Self) -> Self {
-            // SAFETY: NEON is a target feature.
+            // SAFETY: NEON is enabled by the cfg above.
             unsafe { Lanes(vadd_s16(self.0, o.0)) }
         }
         #[inline(always)]
         pub fn sub(self, o: Self) -> Self {
-            // SAFETY: NEON is a target feature.
+            // SAFETY: NEON is enabled by the cfg above.
             unsafe { Lanes(vsub_s16(self.0, o.0)) }
         }
     }

@@ -21,7 +21,7 @@ pub use subject::{subject, Subject, Transform};
 pub struct Limits {
     /// Maximum points per frame, over all descriptions.
     pub max_points: usize,
-    /// Required grid size in pixels of a layout A frame.
+    /// Required grid size of a layout A frame, in pixels.
     pub grid: Option<(u16, u16)>,
 }
 

@@ -9,8 +9,8 @@ fn put(out: &mut [u32], x: i32, y: i32, z: i32, r: i32, g: i32, b: i32) {
     out[2] = (b & 0xff) as u32;
 }
 
-/// Decodes layout B to three words per point. Returns false if `raw` is not the planes of `n`
-/// points.
+/// Decodes layout B to three words per point. Returns false if `raw` does not hold the planes of
+/// `n` points.
 pub(crate) fn deltas(raw: &[u8], n: usize, out: &mut [u32]) -> bool {
     let packed = n.div_ceil(2);
     if raw.len() < 4 * packed + n {

@@ -9,12 +9,12 @@ pub struct Runs<'a> {
 }
 
 impl<'a> Runs<'a> {
-    /// Reads the runs at the start of `bytes`, of a grid of `pixels` pixels.
+    /// Reads the runs at the start of `bytes`, for a grid of `pixels` pixels.
     pub fn new(bytes: &'a [u8], pixels: usize) -> Self {
         Runs { left: bytes, from: 0, pixels }
     }
 
-    /// The next position, `pixels` at the end. None if the runs exceed the grid or do not end.
+    /// The next position, or `pixels` at the end. None if the runs exceed the grid or do not end.
     #[allow(clippy::should_implement_trait)] // the end is not None
     #[inline]
     pub fn next(&mut self) -> Option<usize> {

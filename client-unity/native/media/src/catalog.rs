@@ -83,7 +83,7 @@ pub struct Track {
 }
 
 impl Track {
-    /// Maximum size of an object of the track, bytes: the format's limit with incompressible data.
+    /// Maximum size of an object of the track, bytes: the format's maximum for incompressible data.
     pub fn max_object(&self) -> usize {
         4096 + usize::from(self.width) * usize::from(self.height) + 20 * self.max_points as usize
     }
@@ -115,11 +115,11 @@ pub struct Catalog {
     pub has_poses: bool,
     /// 360° video (docs/spec/tiles.md).
     pub sphere: Option<Sphere>,
-    /// Its tiles that are currently encoded.
+    /// The sphere's tiles that are currently encoded.
     pub tiles: Vec<TileTrack>,
     /// Name of the track with the tiles' rates and distortions.
     pub rates: Option<String>,
-    /// Tracks of sound (docs/spec/sound.md, docs/spec/tiles.md).
+    /// Sound tracks (docs/spec/sound.md, docs/spec/tiles.md).
     pub sounds: Vec<SoundTrack>,
 }
 

@@ -1,4 +1,4 @@
-//! Estimates the relay's clock, which is the session's: a one-way minimum filter over the
+//! Estimates the relay's clock, which is the session clock: a one-way minimum filter over the
 //! timestamps that the relay sends ten times a second, like NTP's clock filter (RFC 5905 §10). Same
 //! algorithm as internal/clock.
 

@@ -16,7 +16,8 @@ use crate::parts::{Assembler, Whole};
 const BACKLOG: usize = 3;
 /// Maximum frames of layout W that wait for the decoder, since each needs the earlier ones of its group.
 const VIDEO_BACKLOG: usize = 120;
-/// Interval between requests for a key frame, and how long objects wait for earlier ones before the first.
+/// Interval between key frame requests, and how long objects wait for missing earlier ones before
+/// the first request.
 const KEY_INTERVAL: Nanos = 250_000_000;
 /// Number of recent groups kept to recognize frames already emitted.
 const HISTORY: u64 = 64;
@@ -24,8 +25,8 @@ const HISTORY: u64 = 64;
 const RESTART_GAP: u64 = 1000;
 /// Maximum frames of a camera acquired at a time.
 const MAX_ACQUIRED: usize = 2;
-/// Maximum frames that wait for their sound, and their longest wait. A longer one is another run of a
-/// replay.
+/// Maximum frames that wait for their sound, and their longest wait. If a frame would wait longer,
+/// its sound belongs to another run of a replay.
 const MAX_WAITING: usize = 6;
 const MAX_WAIT: Nanos = 100_000_000;
 /// Maximum unused frame buffers kept.
@@ -46,8 +47,8 @@ pub(crate) struct Job {
     pub objects: Vec<Vec<u8>>,
     pub arrived: Nanos,
     pub replayed: bool,
-    /// A later frame arrived before any part of this one. In layout W, the frame was fetched for those
-    /// after it.
+    /// A later frame arrived before any part of this one. In layout W: fetched because later frames
+    /// need it.
     pub late: bool,
     /// From a recording under this viewer's playback control.
     pub playback: bool,
@@ -58,7 +59,7 @@ impl Job {
         self.source.track.layout == Layout::W
     }
 
-    /// A frame of layout W that decodes alone.
+    /// A frame of layout W that decodes on its own.
     fn key(&self) -> bool {
         self.video() && self.objects.first().is_some_and(|o| pointvideo::is_key(o))
     }
@@ -78,7 +79,7 @@ pub struct FrameInfo {
     /// Local times.
     pub arrived: Nanos,
     pub decoded: Nanos,
-    /// Capture to decoded; for a recording, arrival to decoded.
+    /// Delay from capture to the end of decoding; for a recording, from arrival.
     pub delay: Nanos,
     pub replayed: bool,
     pub playback: bool,
@@ -145,7 +146,7 @@ pub(crate) struct Camera {
 }
 
 impl Camera {
-    /// Queues a frame. Returns the frames dropped: those in excess, which in layout W are whole groups.
+    /// Queues a frame. Returns the frames dropped to limit the backlog; in layout W, whole groups.
     pub fn push(&mut self, job: Job) -> Vec<Job> {
         self.broken &= job.video() && !job.key();
         if self.broken {
@@ -163,8 +164,8 @@ impl Camera {
         self.queue.drain(..excess).collect()
     }
 
-    /// Queued frames that can be dropped because of a later key frame. All of them if there are too many
-    /// without.
+    /// Number of queued frames that a later key frame makes superfluous; all of them if too many wait
+    /// without one.
     fn before_key(&mut self) -> usize {
         match self.queue.iter().rposition(Job::key) {
             Some(n) if n > 0 => n,
@@ -185,7 +186,7 @@ impl Camera {
         self.queue.drain(..excess).collect()
     }
 
-    /// Drops queued frames and those not acquired.
+    /// Drops all frames except acquired ones.
     pub fn clear(&mut self) {
         self.queue.clear();
         (self.video, self.broken) = (None, false);
@@ -195,7 +196,7 @@ impl Camera {
         }
     }
 
-    /// Keeps a decoded frame until it is due: `due`, a local time minus capture time, or now.
+    /// Keeps a decoded frame until its capture time plus `due`; Nanos::MIN: shows it now.
     pub fn keep(&mut self, d: Decoded, due: Nanos) {
         if due == Nanos::MIN && self.waiting.is_empty() {
             return self.show(d);

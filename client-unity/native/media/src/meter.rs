@@ -27,7 +27,7 @@ pub struct Seen {
     pub sequence: u32,
     /// Local time of decoding.
     pub at: Nanos,
-    /// Capture to decoded, on the session's clock.
+    /// Delay from capture to the end of decoding, on the session's clock.
     pub delay: Nanos,
     /// Number of points.
     pub points: u32,
@@ -121,7 +121,8 @@ impl Camera {
         let later = captured - self.captured;
         let d = i64::from(f.sequence.wrapping_sub(self.highest) as i32);
         if d == 0 || d < 0 && d > -HISTORY && self.marked(f.sequence) {
-            // A repeated number is a duplicate, unless captured a whole epoch later.
+            // A repeated number is a duplicate, unless captured so much later that the publisher
+            // must have restarted.
             if later > HISTORY * SECOND / MAX_RATE {
                 self.restart(f);
                 return true;

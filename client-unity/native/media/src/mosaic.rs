@@ -223,7 +223,7 @@ impl Mosaic {
         self.tiles.retain(|_, t| used(t));
     }
 
-    /// Accounts the viewport share covered by the tiles of a picture. still: the picture is paused.
+    /// Records the viewport share that the tiles of a picture cover. still: the picture is paused.
     pub fn count(&mut self, parts: &[Part], still: bool) {
         let hits = self.share(parts.iter().map(|p| p.tile));
         self.still = still.then(|| parts.iter().map(|p| p.tile).collect());

@@ -1,4 +1,5 @@
-//! Order of the objects of layout W (docs/spec/video-frame.md): each needs the earlier ones of its group.
+//! Puts the objects of layout W (docs/spec/video-frame.md) in order, since each needs the earlier
+//! ones of its group.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ pub(crate) struct Ordered {
     pub fetched: bool,
 }
 
-/// Puts objects in order. A group is left for a newer one as soon as its key frame arrives.
+/// Puts objects in order. Moves on to a newer group as soon as that group's key frame arrives.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     /// Group and ID of the next object; None before the first key frame.

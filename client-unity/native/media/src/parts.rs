@@ -28,9 +28,9 @@ const ROOM: usize = 32 << 20;
 pub(crate) const MAX_ROOM: usize = 96 << 20;
 /// A part is considered lost once this many later parts of its group arrived (RFC 9002 §6.1.1).
 const REORDERING: u64 = 3;
-/// A group's missing end is requested after no part arrived for this long, or a quarter of the
-/// round-trip time if that is longer. An end of more than NEARBY parts waits for the next group to
-/// begin, or LONGER times as long.
+/// A group's missing end is requested once no part has arrived for this long, or for a quarter of
+/// the round-trip time if that is longer. An end of more than NEARBY parts waits until the next
+/// group begins, or LONGER times as long.
 const QUIET: Nanos = 8 * MS;
 const LONGER: Nanos = 10;
 /// Missing parts closer together than this share a request.
@@ -241,7 +241,7 @@ impl Assembler {
         whole
     }
 
-    /// Finishes a group: everything requested of it has arrived.
+    /// Finishes a group: everything requested from it has arrived.
     pub fn finish(&mut self, group: u64) {
         if let Some(at) = self.frames.iter().position(|f| f.group == group) {
             self.count(at);
@@ -502,8 +502,8 @@ impl Frame {
     }
 
     /// Appends requests for the group's missing parts. over: parts not yet received are lost. The
-    /// last request within `limit` covers all that remains: a further one would wait for an answer,
-    /// and at a rate-limiting relay that takes longer than the group has.
+    /// last request within `limit` covers all that remains: a further one would have to wait for an
+    /// answer, which at a rate-limiting relay takes longer than the group has.
     fn ask(&mut self, over: bool, limit: usize, list: &mut Vec<Missing>, counts: &mut Counts) {
         let from = list.len();
         for h in &mut self.holes {

@@ -8,7 +8,7 @@ use moqt::Nanos;
 
 use crate::catalog::Timeline;
 
-/// Media time per fetch, right after a seek and later, and how much to buffer ahead.
+/// Media time per fetch: right after a seek, and later; and the media time to buffer ahead.
 const FIRST: f64 = 250.0;
 const WINDOW: f64 = 1000.0;
 const AHEAD: f64 = 1500.0;
@@ -82,11 +82,11 @@ struct Waiting {
 #[derive(Debug)]
 struct PartBuffer {
     timeline: Timeline,
-    /// A position needs a group that begins up to this long before it, ms.
+    /// The group needed for a position may begin up to this long before it, ms.
     before: f64,
     /// Frames are passed on at once instead of buffered here.
     streamed: bool,
-    /// Of layout W: the newest group, and the capture time of its first frame, µs.
+    /// Layout W: the newest group, and the capture time of its first frame, µs.
     video: Option<(u64, u64)>,
     frames: VecDeque<Waiting>,
     bytes: usize,
@@ -136,7 +136,8 @@ impl PartBuffer {
         self.retry = 0;
     }
 
-    /// Adds a frame of layout W, at its capture time after its group's first frame.
+    /// Adds a frame of layout W. Its media time is its group's, plus the capture time since the
+    /// group's first frame.
     fn video_frame(&mut self, group: u64, payload: Vec<u8>) {
         let captured = cloud::Header::parse_video(&payload).map_or(0, |h| h.capture_time);
         let first = self.video.filter(|v| v.0 == group).map_or(captured, |v| v.1);
@@ -277,7 +278,7 @@ impl Playback {
         }
     }
 
-    /// Notes an object of a fetch that is not buffered here.
+    /// Notes an object of a fetch whose frames are not buffered here.
     pub fn streamed(&mut self, id: u64, group: u64) {
         if let Some(buffer) = self.buffers.values_mut().find(|r| r.request == Some(id)) {
             buffer.until = buffer.until.max(buffer.timeline.media_at(group));

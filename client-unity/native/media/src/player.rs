@@ -46,7 +46,7 @@ const FETCH_TIMEOUT: Nanos = 20_000 * MS;
 /// Subscriber priorities (§7): clock before catalog before frames.
 const PRIORITY_CLOCK: u8 = 0;
 const PRIORITY_CATALOG: u8 = 16;
-/// Above frames: a frame waiting for missing parts is older than those being sent.
+/// More urgent than frames: a frame waiting for missing parts is older than those being sent.
 const PRIORITY_REPAIR: u8 = 64;
 /// Maximum concurrent repair requests per track.
 const MAX_REPAIRS: usize = 8;
@@ -94,7 +94,7 @@ enum Purpose {
     RecordedTile,
     /// Rates and distortions of recorded GoPs.
     RecordedRates,
-    /// A track of sound, by number.
+    /// A sound track, by number.
     Sound(u32),
     /// Recorded sound.
     RecordedSound(u32),
@@ -504,8 +504,8 @@ impl Player {
         if p.dynamic_groups {
             c.dynamic.insert(request);
         }
-        // The relay may answer a track's first SUBSCRIBE before its publisher has, and not know the
-        // newest group. Then fetch everything the publisher has.
+        // The relay may answer a track's first SUBSCRIBE before the publisher has, and so not know
+        // the newest group. In that case fetch everything that the publisher has.
         if small && largest.is_none() {
             let (first, end) = (Location::default(), Location { group: 1 << 60, object: 0 });
             let id = s.fetch(now, &name, first, end, Some(PRIORITY_CATALOG), MAX_SIZE);

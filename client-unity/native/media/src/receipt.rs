@@ -2,8 +2,8 @@
 
 use moqt::Nanos;
 
-/// Size in bytes. With headers the datagram has 200 to 240, which tells it apart from an
-/// acknowledgement in the network.
+/// Size in bytes. With headers, the datagram has 200 to 240 bytes, by which the network tells it
+/// from an acknowledgement.
 pub(crate) const SIZE: usize = 200;
 
 pub(crate) fn encode(camera: u16, sequence: u32, delay: Nanos) -> [u8; SIZE] {

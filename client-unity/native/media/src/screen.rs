@@ -436,7 +436,7 @@ impl SphereDecoder {
         SphereDecoder { decoder: BestDecoder::new(platform), config: None }
     }
 
-    /// Why the platform's decoder has been given up, once.
+    /// Returns why the platform's decoder was given up, only once.
     pub fn take_note(&mut self) -> Option<String> {
         self.decoder.take_note()
     }

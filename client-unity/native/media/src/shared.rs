@@ -151,7 +151,7 @@ pub enum Command {
     Playback(PlaybackAction),
     /// Request a key frame of a camera.
     Key(u16),
-    /// Subscribe to or unsubscribe from a track of sound, by number.
+    /// Subscribe to or unsubscribe from a sound track, by number.
     Sound(u32, bool),
     /// Send the receipt of a shown frame.
     Receipt {
@@ -172,7 +172,7 @@ pub enum ClockSource {
     Unknown,
     /// The relay's, from its timestamps.
     Relay,
-    /// The local clock, as the relay sends no timestamps.
+    /// The local clock, because the relay sends no timestamps.
     Local,
 }
 
@@ -220,7 +220,7 @@ const MAX_DELAY: Nanos = 14 * 86_400_000_000_000;
 const MAX_COMMANDS: usize = 1024;
 /// After this many consecutive undecodable frames of a camera, the user is notified.
 const UNDECODABLE: u64 = 10;
-/// Interval between subject estimates of a camera, as fast as a view can follow.
+/// Interval between a camera's subject estimates; a view does not follow faster changes.
 const SUBJECT_INTERVAL: Nanos = 250_000_000;
 
 #[derive(Debug, Default)]
@@ -290,7 +290,7 @@ impl Measures {
         let m = &mut self.sphere;
         m.first.get_or_insert(info.decoded);
         let later = (info.captured - m.captured) as f64 / 1e9 * framerate;
-        // A step backwards or over a minute is a jump, not loss.
+        // A step backwards or of over a minute is a jump, not loss.
         let step = if later > 0.0 && later < 60.0 * framerate { (later.round() as u32).max(1) } else { 1 };
         m.number = m.number.wrapping_add(step);
         m.captured = info.captured;
@@ -387,8 +387,8 @@ pub struct Shared {
     pub(crate) points_shown: Mutex<Displayed>,
     pub(crate) points_decoded: Mutex<Displayed>,
     pub(crate) pictures_shown: Mutex<Displayed>,
-    /// Local time minus capture time before which points are not shown, as sound arrives later;
-    /// i64::MIN: none.
+    /// Points are shown no earlier than their capture time plus this, because their sound arrives
+    /// later; i64::MIN: no limit.
     pub(crate) points_due: AtomicI64,
 }
 
@@ -437,7 +437,7 @@ impl Shared {
         }
     }
 
-    /// Local time: nanoseconds since 1970, following the system clock at creation and monotonic
+    /// Local time: nanoseconds since 1970, taken from the system clock at creation and monotonic
     /// from then on.
     pub fn now(&self) -> Nanos {
         self.local.now()
@@ -540,7 +540,7 @@ impl Shared {
     /// Runs a function on the words of an acquired frame.
     pub fn words<T>(&self, handle: u64, f: impl FnOnce(&FrameInfo, &[u32]) -> T) -> Option<T> {
         let camera = *lock(&self.handles).1.get(&handle)?;
-        // Take the frame out of the list: no thread may wait for the copy.
+        // Take the frame out of the list, so that no thread waits for the copy.
         let d = {
             let mut cameras = self.cameras();
             let c = cameras.get_mut(&camera)?;
@@ -828,7 +828,7 @@ impl Shared {
     fn note_decoder(&self, decoder: &mut SphereDecoder) {
         if let Some(note) = decoder.take_note() {
             self.note_error(&note);
-            // Do not let every tile find out for itself.
+            // Create the other tiles' decoders without trying the platform's.
             self.screen().set_platform_video(false);
         }
     }
@@ -1044,7 +1044,8 @@ impl Shared {
 mod tests {
     use super::*;
 
-    /// Where the platform has no decoder, OpenH264 decodes, hc_error says so, and later decoders do not try.
+    /// Where the platform has no decoder, OpenH264 takes over, hc_error says so, and later decoders
+    /// do not try the platform's.
     #[test]
     #[cfg(not(any(windows, target_os = "android")))]
     fn openh264_replaces_the_platforms_decoder() {

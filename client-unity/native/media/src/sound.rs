@@ -15,22 +15,23 @@ const MS: Nanos = 1_000_000;
 const INTERVAL: Duration = Duration::from_millis(5);
 /// Maximum tracks played at a time.
 const MAX_OPEN: usize = 16;
-/// Packets that may wait: of a live microphone as in internal/jitter, of others seconds.
+/// Maximum packets that wait: for live microphones the same as in internal/jitter, for other tracks
+/// several seconds.
 const LIVE: usize = 128;
 const RECORDED: usize = 1024;
-/// Lead of a buffer before the device has read.
+/// Lead of a buffer until the device first reads.
 const LEAD: Micros = 60_000;
-/// A replay's timestamps that deviate by more than this belong to another run.
+/// Replay timestamps that deviate by more than this belong to another run.
 const OTHER_RUN: Nanos = 2_000 * MS;
 /// Consecutive refused or undecodable packets until the user is notified.
 const UNPLAYABLE: u64 = 10;
-/// Frames shown that determine the delay of pictures, and for how long they do.
+/// Number of recently shown frames that determine the delay of pictures, and how long they count.
 const SHOWN: usize = 15;
 const SHOWN_FOR: Nanos = 1_500 * MS;
 /// 2200-01-01 in microseconds: later timestamps are invalid.
 const MAX_TIME: u64 = 7_258_118_400 * 1_000_000;
 
-/// The pictures that a track plays with.
+/// The pictures that a track is synchronized with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Reference {
     /// The displayed points, if there are any.
@@ -42,7 +43,7 @@ pub(crate) enum Reference {
     Paused,
 }
 
-/// Local time at which pictures are shown minus their capture time.
+/// Local time of display minus capture time, for recent pictures.
 #[derive(Debug, Default)]
 pub(crate) struct Displayed {
     recent: VecDeque<(Nanos, Nanos)>,
@@ -79,9 +80,9 @@ pub struct SoundInfo {
 #[allow(missing_docs)]
 pub struct SoundStats {
     pub playing: bool,
-    /// Capture to sound, ms; in a recording, arrival to sound.
+    /// Delay from capture to playback, ms; in a recording, from arrival.
     pub delay_ms: Option<f64>,
-    /// Sound received and not played yet, ms.
+    /// Sound received but not yet played, ms.
     pub buffer_ms: f64,
     pub concealed_ms: f64,
     /// Delay of sound minus that of pictures, ms.
@@ -100,7 +101,7 @@ struct Entry {
     /// Changes with ring and format.
     version: u32,
     reference: Reference,
-    /// Local time minus the session's, where the relay's clock does not apply.
+    /// Local time minus session time, where the relay's clock does not apply.
     base: Option<Nanos>,
     replayed: bool,
     refused: u64,
@@ -115,7 +116,7 @@ impl Entry {
     }
 }
 
-/// The session's tracks of sound, by number.
+/// The session's sound tracks, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Sounds {
     entries: BTreeMap<u32, Entry>,
@@ -130,7 +131,7 @@ struct Turn {
     ring: Arc<Ring>,
     buffer: Arc<Mutex<Buffer>>,
     reference: Reference,
-    /// Local time minus the session's in a recording, and where the relay sends no time.
+    /// Local time minus session time in a recording, and where the relay sends no timestamps.
     base: Option<Nanos>,
     fallback: Option<Nanos>,
     film: bool,
@@ -151,7 +152,7 @@ pub(crate) struct Arrival {
     pub replayed: bool,
     /// Under this viewer's playback control.
     pub playback: bool,
-    /// Added to the timestamp where a replay loops.
+    /// Added to the timestamp when a replay loops.
     pub added: Nanos,
 }
 
@@ -180,7 +181,7 @@ impl Shared {
         self.sounds().entries.values().filter_map(info).collect()
     }
 
-    /// Statistics of a track, and the sentence that says why it cannot be played; None if it is
+    /// Statistics of a track, and a sentence that says why it cannot be played; None if it is
     /// neither open nor in the catalog.
     pub fn sound_stats(&self, number: u32) -> Option<(SoundStats, String)> {
         let now = self.now();
@@ -216,7 +217,7 @@ impl Shared {
         Some((stats, text))
     }
 
-    /// Local time minus the relay's; None without its clock.
+    /// Local time minus relay time; None if the relay's clock is unknown.
     pub(crate) fn relay_base(&self, now: Nanos) -> Option<Nanos> {
         let m = self.measures();
         (m.source == ClockSource::Relay).then(|| now - m.clock.at(now))
@@ -246,7 +247,7 @@ impl Shared {
         self.sounds_changed.notify_all();
     }
 
-    /// Sets what a track plays with. In a recording, that is its clock, too.
+    /// Sets the pictures that a track is synchronized with. In a recording, they also set its clock.
     pub(crate) fn set_sound_reference(&self, number: u32, reference: Reference, recorded: bool) {
         let mut s = self.sounds();
         let Some(e) = s.entries.get_mut(&number) else { return };
@@ -404,7 +405,7 @@ impl Shared {
         }
     }
 
-    /// Delays points where the sound that belongs to them arrives later.
+    /// Delays points whose sound arrives later than they do.
     fn set_points_due(&self, turns: &[Turn]) {
         let now = self.now();
         let decoded = lock(&self.points_decoded).shift(now);
@@ -491,7 +492,7 @@ mod tests {
         let (stats, error) = shared.sound_stats(0).unwrap_or_default();
         assert_eq!((stats.refused, stats.counts.received), (60, 0));
         assert!(error.starts_with("the sound of “Yeti” cannot be played: a packet "), "{error}");
-        // 10,000 a second, and far from the clock.
+        // 10,000 packets a second, and as many far from the clock.
         for i in 0..10_000 {
             shared.sound_arrived(NOW, 0, packet(Some(NOW as u64 / 1000 + i * 100), vec![0xf0; 200]));
             shared.sound_arrived(NOW, 0, packet(Some(NOW as u64 / 1000 + 20_000_000 + i), vec![0xf0; 200]));

@@ -30,7 +30,7 @@ enum Prefix {
     Text(String),
 }
 
-/// The sessions that a token names, in its order. Empty if the token is invalid or names no
+/// The sessions that a token names, in the token's order. Empty if it is invalid or names no
 /// individual session.
 pub fn sessions(token: &str) -> Vec<String> {
     let mut list = Vec::new();

@@ -185,7 +185,7 @@ pub struct Properties {
     pub video_config: Option<Vec<u8>>,
     /// The publisher begins a group on request (§12.6).
     pub dynamic_groups: bool,
-    /// The track's previous packet of sound (docs/spec/sound.md).
+    /// The track's previous sound packet (docs/spec/sound.md).
     pub previous: Option<Vec<u8>>,
     /// Type of a mandatory track property (§2.5.1), if any. None is supported.
     pub unknown_mandatory: Option<u64>,
@@ -492,7 +492,7 @@ const REPLAYED: u64 = 0x6863_7270;
 const TIMESTAMP: u64 = 0x0a;
 const VIDEO_CONFIG: u64 = 0x0d;
 const PAYLOAD_LENGTH: u64 = 0x6863_706c;
-/// Property of an object: the track's previous packet of sound.
+/// Property of an object: the track's previous sound packet.
 const PREVIOUS: u64 = 0x6863_6175;
 
 fn cut_pair(e: ReadError) -> ReadError {

@@ -604,8 +604,9 @@ impl Session {
         self.update(request, |id| message::start_update(id, group));
     }
 
-    /// Asks the publisher to begin `group`, or any group if 0 (§10.2.14). Its track property must permit
-    /// this. Does nothing in the cases of `start_at`.
+    /// Asks the publisher to begin `group`, or any group if 0 (§10.2.14). The track's properties must
+    /// permit this. Like `start_at`, does nothing once the peer has rejected an update or left too many
+    /// unanswered.
     pub fn new_group(&mut self, request: Request, group: u64) {
         self.update(request, |id| message::new_group_update(id, group));
     }
@@ -1126,8 +1127,8 @@ impl Session {
         }
     }
 
-    /// Handles the end of a data stream. `cut` is None if it is complete, otherwise whether the peer
-    /// (true) or this side (false) ended it early.
+    /// Handles the end of a data stream. `cut` is None if it is complete; true if the peer ended it
+    /// early, false if this side did.
     fn data_over(&mut self, now: Nanos, key: StreamKey, objects: Collector, cut: Option<bool>) {
         let (request, group, subgroup) = (objects.request, objects.group, objects.subgroup);
         self.give_back(objects);

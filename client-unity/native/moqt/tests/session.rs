@@ -591,8 +591,7 @@ fn memory_is_bounded() {
         p.send(k, &w.0);
         k
     };
-    // On an unknown and then on a known alias: many objects announced with a terabyte, none
-    // complete.
+    // On an unknown and then on a known alias: many objects announced as a terabyte, none complete.
     let early: Vec<_> = (0..100).map(|_| open(&mut p, 9)).collect();
     for k in early {
         p.send(k, &[0; 60_000]);

@@ -1,4 +1,4 @@
-//! Requests to the relay's HTTP server, on the TCP port with the number of its UDP port.
+//! Requests to the relay's HTTP server, on the TCP port with the same number as its UDP port.
 
 use std::time::Duration;
 

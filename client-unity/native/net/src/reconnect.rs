@@ -289,7 +289,7 @@ impl<A: App + 'static> Reconnector<A> {
             self.wait = FIRST_RETRY;
         }
         let was_current = self.driver.current.get() == Some(link);
-        // A connection that ended before it was ready was the current attempt.
+        // If a connection ended before it was ready, it was the current attempt.
         let attempt = !was_current && self.dialling && self.driver.current.get().is_none_or(|l| l < link);
         self.dialling &= !attempt;
         {

@@ -6,7 +6,7 @@ use crate::object::Quantizer;
 const SEGMENTS: usize = 247;
 /// Levels from a segment's start to the next one's.
 const STEPS: usize = 220;
-/// Luma sample of the least level of an even segment.
+/// Luma sample of the lowest level of an even segment.
 const BLACK: usize = 18;
 
 /// Depths in mm, 256 per map value; 0 for map value 0.

@@ -92,13 +92,15 @@ impl Decoder {
         }
     }
 
-    /// Why OpenH264 has replaced the platform's decoder: a sentence without full stop, once.
+    /// Returns why OpenH264 has replaced the platform's decoder, as a sentence without a full stop;
+    /// only once.
     pub fn take_note(&mut self) -> Option<String> {
         self.depth.decoder.take_note().or(self.color.decoder.take_note())
     }
 
-    /// Decodes an object into `words`, which is resized to fit. After an error, whose field is a name of
-    /// the specification, the content of `words` is undefined and the next object must be a key frame.
+    /// Decodes an object into `words`, which is resized to fit. After an error the content of `words` is
+    /// undefined, and the next object must be a key frame. The error's field is a name from the
+    /// specification.
     pub fn decode(&mut self, object: &[u8], limits: &Limits, words: &mut Vec<u32>) -> Result<Frame, FrameError> {
         let group = self.group.take();
         let o = Object::parse(object)?;
@@ -142,7 +144,8 @@ impl Decoder {
             self.depths = Some((q, Depths::new(q)));
         }
         let Some((_, depths)) = &self.depths else { return };
-        // A word pair more: invalid pixels are written too, and overwritten by the next valid one.
+        // One extra pair of words: invalid pixels are written too, then overwritten by the next
+        // valid one.
         words.resize(2 * points + 2, 0);
         let mut at = 0;
         let stride = width.next_multiple_of(2);

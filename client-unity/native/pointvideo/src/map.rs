@@ -5,8 +5,8 @@ use cloud::Runs;
 /// Symbols below this are candidates; the others are values plus this.
 const CANDIDATES: u8 = 8;
 
-/// The maps of a group's current and previous frame. Each row is preceded by a pixel outside the grid,
-/// and the first by a row of them; they are 0.
+/// The maps of a group's current and previous frame. Each row is preceded by one pixel outside the
+/// grid, and the first row by a whole row of such pixels; they are 0.
 #[derive(Debug, Default)]
 pub(crate) struct Map {
     now: Vec<u8>,
@@ -16,8 +16,8 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// Decodes the planes of a frame, a key frame or the one after the frame decoded last, of the same
-    /// size. Returns the pixels that are not 0, None if the planes are damaged.
+    /// Decodes the planes of a frame: a key frame, or the successor of the last decoded frame, of the
+    /// same size. Returns the number of nonzero pixels; None if the planes are damaged.
     pub fn decode(&mut self, planes: &[u8], width: usize, height: usize, key: bool) -> Option<usize> {
         let pixels = width * height;
         let (wrong, symbols) = count(planes, pixels)?;
@@ -104,7 +104,7 @@ impl Map {
     }
 }
 
-/// The number of mispredicted pixels, and the bytes after the runs.
+/// Number of mispredicted pixels, and the bytes after the runs.
 fn count(planes: &[u8], pixels: usize) -> Option<(usize, &[u8])> {
     let (mut runs, mut n) = (Runs::new(planes, pixels), 0);
     while runs.next()? != pixels {
@@ -118,7 +118,7 @@ pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Encodes a map as the specification says, pixel by pixel.
+    /// Encodes a map pixel by pixel, as the specification says.
     pub(crate) fn encode(now: &[u8], before: Option<&[u8]>, width: usize) -> Vec<u8> {
         let (mut runs, mut symbols, mut gap) = (Vec::new(), Vec::new(), 0);
         let end = |runs: &mut Vec<u8>, gap: usize| {
@@ -165,7 +165,7 @@ pub(crate) mod tests {
             let mut m = Map::default();
             let mut before: Option<Vec<u8>> = None;
             for runs in frames {
-                // The rest of a frame stays as before.
+                // The rest of the map stays as in the previous frame.
                 let mut now: Vec<u8> = runs.iter().flat_map(|(v, n)| vec![v * 49; *n % (2 * width)]).collect();
                 now.truncate(width * height);
                 let had = now.len();

@@ -6,8 +6,8 @@ const LENGTH: usize = HEADER_LENGTH + 16;
 const INDEX: usize = HEADER_LENGTH + 6;
 const MAX_STEP: u8 = 128;
 
-/// Quantizer of depth: standard deviation of the sensor's depth in µm at 0 m and its growth per m²;
-/// step in 1/16 of it.
+/// Depth quantizer: the standard deviation of the sensor's depth, in µm at 0 m, and its growth per
+/// m²; and the step, in 1/16 of the standard deviation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Quantizer {
     pub sigma0: u16,
@@ -26,7 +26,7 @@ pub(crate) struct Object<'a> {
     pub color: &'a [u8],
 }
 
-/// True if an object is a key frame by its index.
+/// True if the object's index says that it is a key frame.
 pub fn is_key(object: &[u8]) -> bool {
     object.get(INDEX..INDEX + 2) == Some(&[0, 0])
 }

@@ -25,7 +25,7 @@ fn zstd(content: &[u8]) -> Vec<u8> {
     b
 }
 
-/// Planes of a map that is 1 in the first half of each row of a key frame, and as before in others.
+/// Planes of a map: in a key frame, the first half of each row is 1; in other frames, nothing changes.
 fn planes(key: bool) -> Vec<u8> {
     if !key {
         let mut gaps = vec![255; SIDE * SIDE / 255];

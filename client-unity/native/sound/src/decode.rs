@@ -15,7 +15,7 @@ use crate::packet::{Codec, Format};
 const MAX_SAMPLES: usize = 5760;
 /// Duration after which concealed AAC is silent, seconds.
 const FADE: f32 = 0.04;
-/// Samples over which AAC takes over from its concealment.
+/// Length of the cross-fade from concealment back to AAC, samples.
 const CROSSFADE: usize = 128;
 
 /// The reason that a packet or a whole track cannot be decoded.
@@ -32,7 +32,7 @@ enum Kind {
 pub struct Decoder {
     kind: Kind,
     format: Format,
-    /// Last packet of AAC as decoded, which is faded out for a missing one.
+    /// Last decoded AAC packet, which is faded out in place of a missing one.
     last: Vec<f32>,
     gain: f32,
     /// Samples concealed since.
@@ -70,7 +70,7 @@ impl Decoder {
         Ok(Decoder { kind: open(format)?, format: format.clone(), last: Vec::new(), gain: 0.0, concealed: 0 })
     }
 
-    /// Replaces `out` with a packet's samples, interleaved. A panic of a decoder costs its state.
+    /// Replaces `out` with a packet's samples, interleaved. If the decoder panics, its state is lost.
     pub fn decode(&mut self, packet: &[u8], out: &mut Vec<f32>) -> Result<(), DecodeError> {
         let decoded = catch_unwind(AssertUnwindSafe(|| self.try_decode(packet, out)));
         let result = decoded.unwrap_or_else(|_| Err(DecodeError("the decoder panicked".into())));
@@ -114,8 +114,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Replaces `out` with `samples` per channel for a missing packet, from the packet that follows
-    /// it if that carries error correction.
+    /// Replaces `out` with `samples` per channel in place of a missing packet, decoded from the
+    /// error correction in `following` if given.
     pub fn conceal(&mut self, samples: usize, following: Option<&[u8]>, out: &mut Vec<f32>) {
         out.clear();
         out.resize(samples.min(MAX_SAMPLES) * self.format.channels, 0.0);
@@ -136,7 +136,8 @@ impl Decoder {
         }
     }
 
-    /// Continues the last packet of AAC with its end, played backwards: without a step.
+    /// Continues the last AAC packet with the same samples played backwards, which avoids a step,
+    /// and fades them out.
     fn fade_last(&mut self, out: &mut [f32]) -> bool {
         let channels = self.format.channels;
         let n = self.last.len() / channels;

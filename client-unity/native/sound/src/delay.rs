@@ -16,7 +16,7 @@ const FIRST: usize = 32;
 /// Finds the delay within which 99 % of the recent packets arrive.
 #[derive(Debug, Default)]
 pub(crate) struct Delay {
-    /// Capture to the earliest sound, in order of arrival, and sorted.
+    /// Delays from capture to the earliest possible playback: in order of arrival, and sorted.
     recent: VecDeque<Micros>,
     sorted: Vec<Micros>,
     count: usize,
@@ -51,7 +51,7 @@ impl Delay {
         self.sorted.first().copied()
     }
 
-    /// Adds to all delays: the way to the loudspeaker has changed.
+    /// Adds `by` to all delays, because the path to the loudspeaker has changed.
     pub fn shift(&mut self, by: Micros) {
         self.recent.iter_mut().chain(&mut self.sorted).for_each(|v| *v += by);
         if self.count > 0 {

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 /// Samples that enter one output sample.
 pub(crate) const TAPS: usize = 32;
-/// Input before and after the output's position.
+/// Input samples on either side of the output's position.
 pub(crate) const HALF: usize = TAPS / 2;
 const PHASES: usize = 256;
 /// Fixed-point one: positions have 32 fractional bits.
@@ -19,7 +19,7 @@ pub(crate) struct Filter {
     taps: Vec<[f32; TAPS]>,
 }
 
-/// Filter for a step, in input samples per output sample. Computed at the first call for any.
+/// Filter for a step, in input samples per output sample. The first call computes all filters.
 pub(crate) fn filter(step: f64) -> &'static Filter {
     static ALL: OnceLock<Vec<Filter>> = OnceLock::new();
     let all = ALL.get_or_init(|| FILTERS.iter().map(|(_, band)| Filter::new(*band)).collect());

@@ -9,18 +9,18 @@ use crate::Micros;
 
 /// Maximum distance of a timestamp from the clock.
 const FAR: Micros = 10_000_000;
-/// Error of the delay below which nothing is stretched, and from which sound jumps.
+/// Delay error up to which nothing is stretched, and delay error from which sound jumps.
 const TOLERANCE: Micros = 5_000;
 const JUMP: Micros = 200_000;
-/// Concealment until silence, and until the end of playback if no packet waits.
+/// Duration of concealment until silence, and until playback ends if no packet waits.
 const MAX_CONCEAL: Micros = 100_000;
 const END_AFTER: Micros = 1_000_000;
-/// A stretch by n samples is followed by at least SLOWEST · n samples without.
+/// A stretch by n samples is followed by at least SLOWEST · n samples without one.
 const SLOWEST: i64 = 20;
 /// Maximum time that pictures wait for sound.
 const MAX_POSTPONED: Micros = 80_000;
 const MISSED: usize = 64;
-/// Consecutive packets before the played ones that show a clock that was set back.
+/// Consecutive packets older than those played that show that the clock was set back.
 const SET_BACK: u32 = 16;
 
 /// A packet of sound.
@@ -30,16 +30,16 @@ pub struct Packet {
     pub timestamp: Micros,
     /// Bytes.
     pub data: Vec<u8>,
-    /// Received as the repetition in its successor.
+    /// Received as the copy carried by the next packet.
     pub repeated: bool,
 }
 
-/// How the next samples are made.
+/// Source of the next samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// Decode the packet.
     Play(Packet),
-    /// Decode the in-band error correction of the packet, which is the successor.
+    /// Decode the in-band error correction of this packet, the successor of the missing one.
     Correct(Packet),
     /// Extrapolate.
     Conceal,
@@ -54,10 +54,10 @@ pub struct Decision {
     pub kind: Kind,
     /// Their number per channel.
     pub samples: usize,
-    /// They do not continue the previous ones.
+    /// The samples do not continue the previous ones.
     pub jump: bool,
     /// 1 asks for a splice that lengthens the packet, −1 for one that shortens it. The caller reports
-    /// it to [`Buffer::stretched`].
+    /// the result to [`Buffer::stretched`].
     pub stretch: i32,
 }
 
@@ -65,19 +65,19 @@ pub struct Decision {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
 pub struct Counts {
-    /// Packets, without repetitions.
+    /// Packets, not counting repeated copies.
     pub received: u64,
     /// Packets, including the repeated ones.
     pub played: u64,
-    /// Packets played from their repetition.
+    /// Packets played from the copy in the next one.
     pub repeated: u64,
     /// By in-band error correction, µs.
     pub corrected: Micros,
     /// µs.
     pub concealed: Micros,
-    /// Packets after their time.
+    /// Packets that arrived too late.
     pub late: u64,
-    /// Packets refused: over 10 s from the clock.
+    /// Packets refused because their timestamp is over 10 s from the clock.
     pub far: u64,
     /// Packets dropped: too many waiting.
     pub overflowed: u64,
@@ -103,21 +103,21 @@ pub struct Buffer {
     rest: i64,
     /// Timestamps played without their packet.
     missed: VecDeque<Micros>,
-    /// Consecutive packets that precede the played ones.
+    /// Consecutive packets older than those played.
     old: u32,
     delay: Delay,
     error: Micros,
     counts: Counts,
 }
 
-/// Time that pictures wait for later sound.
+/// How long pictures wait for sound that is later.
 pub fn postpone(pictures: Micros, own: Micros) -> Micros {
     (own - pictures).clamp(0, MAX_POSTPONED)
 }
 
 impl Buffer {
-    /// Creates a buffer for packets of a duration. `lead`: the longest time from a call of `next` to
-    /// the sound of its first sample; `most`: packets that may wait.
+    /// Creates a buffer for packets of the given duration. `lead`: the longest time from a call of
+    /// `next` until its first sample is heard; `most`: maximum packets that wait.
     pub fn new(format: &Format, packet: Micros, lead: Micros, most: usize) -> Self {
         Buffer {
             packet: packet.max(1),
@@ -148,12 +148,12 @@ impl Buffer {
         self.lead = lead;
     }
 
-    /// The longest time from a call of `next` to the sound of its first sample.
+    /// The longest time from a call of `next` until its first sample is heard.
     pub fn lead(&self) -> Micros {
         self.lead
     }
 
-    /// Adds a packet that arrived at `now`. `previous` is the repeated predecessor.
+    /// Adds a packet that arrived at `now`. `previous` is the copy of its predecessor that it carries.
     pub fn add(&mut self, now: Micros, packet: Packet, previous: Option<Vec<u8>>) {
         if (packet.timestamp.saturating_sub(now)).saturating_abs() > FAR {
             self.counts.far += 1;
@@ -192,7 +192,7 @@ impl Buffer {
         self.waiting.insert(at, packet);
     }
 
-    /// Counts a packet that precedes the played ones, unless it is a duplicate.
+    /// Counts a packet older than those played, unless it is a duplicate.
     fn late(&mut self, now: Micros, timestamp: Micros) {
         let Some(at) = self.missed.iter().position(|m| self.same(*m, timestamp)) else { return };
         self.missed.remove(at);
@@ -205,17 +205,17 @@ impl Buffer {
         2 * (x - y).abs() < self.packet
     }
 
-    /// The smallest delay from capture to sound that loses at most 1 % of the packets.
+    /// The smallest delay from capture to playback that loses at most 1 % of the packets.
     pub fn own(&self) -> Micros {
         self.delay.target
     }
 
-    /// The least delay from capture to sound of the recent packets.
+    /// The smallest delay from capture to playback of the recent packets.
     pub fn least(&self) -> Option<Micros> {
         self.delay.least()
     }
 
-    /// The delay from capture to sound, given that of pictures.
+    /// The delay from capture to playback, given that of pictures.
     pub fn target(&self, pictures: Option<Micros>) -> Micros {
         pictures.map_or(self.delay.target, |p| p.max(self.delay.target))
     }
@@ -240,20 +240,20 @@ impl Buffer {
         self.playing
     }
 
-    /// Discards the waiting packets and starts again with the next one. Keeps the own delay.
+    /// Discards the waiting packets and starts again with the next one. Keeps the measured delay.
     pub fn reset(&mut self) {
         self.waiting.clear();
         self.missed.clear();
         (self.old, self.playing) = (0, false);
     }
 
-    /// Resets, and discards the own delay: packets come from another clock or path.
+    /// Resets, and discards the measured delay: packets come from another clock or path.
     pub fn forget(&mut self) {
         self.reset();
         self.delay = Delay::default();
     }
 
-    /// Decides what sounds at a time. `target` is the result of `target`.
+    /// Decides what to play at time `at`. `target` is the delay returned by [`Buffer::target`].
     pub fn next(&mut self, at: Micros, target: Micros) -> Decision {
         self.error = at - self.next - target;
         if self.playing && self.error.abs() > JUMP {
@@ -283,7 +283,8 @@ impl Buffer {
         (duration.max(0) * Micros::from(self.rate) / 1_000_000) as usize
     }
 
-    /// Samples until the first waiting packet plays, at most a packet. Starts playing if that is 0.
+    /// Samples until the first waiting packet plays, at most one packet's worth. Starts playing if
+    /// that is 0.
     fn start(&mut self, at: Micros, target: Micros) -> usize {
         while self.waiting.len() > 1 && self.waiting[0].timestamp + self.packet + target <= at {
             self.waiting.pop_front();

@@ -1,6 +1,6 @@
-//! Plays a track of sound in time: decodes its packets, conceals lost ones, splices time towards
-//! the wanted delay, and hands samples to the audio thread without locks. No I/O. Decisions are those
-//! of internal/jitter, tested with its vectors.
+//! Plays a sound track in time: decodes its packets, conceals lost ones, splices sound to reach the
+//! wanted delay, and hands samples to the audio thread without locks. No I/O. Decisions are those of
+//! internal/jitter, tested with its vectors.
 
 mod decode;
 mod delay;

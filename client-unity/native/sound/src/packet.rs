@@ -4,7 +4,8 @@ use crate::{Nanos, SECOND};
 
 /// Maximum size of a microphone's packet, bytes: one Opus frame (RFC 6716 §3.4).
 pub const MAX_PACKET: usize = 1275;
-/// Maximum size of a packet of a 360° video, bytes: an ADTS frame of AAC. 120 ms of Opus take 7662.
+/// Maximum size of a sound packet of 360° video, bytes: one ADTS frame of AAC. 120 ms of Opus take
+/// up to 7662.
 pub const MAX_FILM_PACKET: usize = 8191;
 /// Samples of a packet of AAC.
 const AAC_SAMPLES: usize = 1024;
@@ -86,7 +87,7 @@ pub fn check(b: &[u8], format: &Format) -> Result<usize, PacketError> {
     if format.codec == Codec::Aac {
         return Ok(AAC_SAMPLES);
     }
-    // One byte alone is a frame that was not sent.
+    // A packet of one byte stands for a frame that was not sent.
     let samples = opus_samples(b).filter(|_| b.len() > 1).ok_or(PacketError::NotOpus)?;
     let channels = 1 + usize::from(b[0] >> 2 & 1);
     if let Some(packet) = format.packet {

@@ -47,7 +47,7 @@ impl Clock {
 pub(crate) struct Read {
     /// Local time at which frame `frame` is heard.
     pub heard: Nanos,
-    /// Time from the read to that.
+    /// Time from the read until that frame is heard.
     pub latency: Nanos,
     pub frame: u64,
     /// Frames read at once.
@@ -171,12 +171,12 @@ struct Position {
     audible: usize,
 }
 
-/// The audio thread's end of a ring. It outlives the client.
+/// The audio thread's end of a ring. It may outlive the client.
 #[derive(Debug)]
 pub struct Reader {
     ring: Arc<Ring>,
     clock: Clock,
-    /// Only ever tried: a second thread gets silence instead of a wait.
+    /// Never waited for: if another thread holds the lock, a read returns silence.
     position: Mutex<Position>,
 }
 
@@ -264,7 +264,7 @@ pub(crate) struct Device {
     frame: u64,
 }
 
-/// Deviation of a read that is a jump rather than noise.
+/// A read that deviates by more than this is a jump rather than noise.
 const JUMP: f64 = 50.0 * MS as f64;
 
 impl Device {

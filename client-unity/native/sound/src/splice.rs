@@ -1,6 +1,6 @@
 //! Joins decoded packets without clicks. Same algorithm as internal/jitter/splice.go.
 
-/// Periods removed or repeated, in samples: 2 to 5 ms at 48 kHz.
+/// Limits of the period removed or repeated, samples: 2 to 5 ms at 48 kHz.
 const SHORTEST: usize = 96;
 const LONGEST: usize = 240;
 const CROSSFADE: usize = 240;
@@ -40,7 +40,7 @@ impl Splicer {
         period
     }
 
-    /// Repeats the last period of the past before x. Returns its length; 0 if x is too short.
+    /// Repeats the last period of past output before x. Returns its length; 0 if x is too short.
     pub fn lengthen(&mut self, x: &mut Vec<f32>) -> usize {
         let both: Vec<f32> = self.past.iter().chain(x.iter()).copied().collect();
         let at = |p: usize| self.past.len() - p * self.channels;
@@ -71,7 +71,7 @@ impl Splicer {
         }
     }
 
-    /// Makes x continue the past: the mirrored past fades out while x fades in.
+    /// Makes x continue past output: the mirrored past fades out while x fades in.
     pub fn join(&self, x: &mut [f32]) {
         let n = (x.len() / self.channels).min(CROSSFADE).min(LONGEST);
         for i in 0..n {

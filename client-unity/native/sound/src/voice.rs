@@ -10,17 +10,17 @@ use crate::ring::{Device, Ring};
 use crate::splice::Splicer;
 use crate::{Micros, Nanos, MS};
 
-/// Sound in the ring beyond the device's next read, until the thread that fills it runs again; grows
-/// when the ring runs dry.
+/// Sound in the ring beyond the device's next read, to last until the filling thread runs again;
+/// grows when the ring runs dry.
 const SLACK: Nanos = 15 * MS;
 const MAX_SLACK: Nanos = 75 * MS;
 const SLACK_STEP: Nanos = 10 * MS;
 /// Irregularity of the device's reads.
 const IRREGULAR: Nanos = 5 * MS;
-/// Smaller changes of the lead are ignored.
+/// Smaller changes to the lead are ignored.
 const STEADY: Micros = 2_000;
 
-/// The delay from capture to sound that is wanted.
+/// The wanted delay from capture to playback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// The least that the packets allow.
@@ -38,11 +38,11 @@ pub enum Target {
 pub struct Report {
     /// Sound is being played.
     pub playing: bool,
-    /// Delay from capture to sound on the session's clock.
+    /// Delay from capture to playback on the session's clock.
     pub delay: Option<Micros>,
     /// Sound that waits in the ring.
     pub ring: Nanos,
-    /// Undecodable packets over the run, and in a row.
+    /// Undecodable packets: over the run, and consecutive ones.
     pub damaged: u64,
     /// Consecutive undecodable packets.
     pub damaged_in_a_row: u64,
@@ -100,7 +100,7 @@ impl Voice {
     }
 
     /// Fills the ring up to the device's next read. Call this every few milliseconds. `base`: local
-    /// time minus the session's.
+    /// time minus session time.
     pub fn run(&mut self, now: Nanos, base: Nanos, target: Target, buffer: &Mutex<Buffer>) {
         let Some(read) = self.ring.last_read(now) else {
             self.report.playing = false;
@@ -133,7 +133,7 @@ impl Voice {
         }
     }
 
-    /// Writes the next samples, heard at a time on the session's clock, to `out`.
+    /// Writes the next samples to `out`. `at`: the session time at which they are heard.
     fn more(&mut self, at: Micros, target: Target, buffer: &Mutex<Buffer>) {
         let mut b = lock(buffer);
         let target = match target {
@@ -211,12 +211,12 @@ mod tests {
 
     const FORMAT: Format =
         Format { codec: Codec::Opus, channels: 1, rate: 48_000, config: None, packet: Some(10_000_000) };
-    /// Time of capture of the first packet.
+    /// Capture time of the first packet.
     const ORIGIN: Nanos = 1_790_000_000_000 * MS;
     const BLOCK: Nanos = 10 * MS;
 
-    /// Plays a tone of 400 Hz through a network, on a device that reads 512 frames at a time, in fake
-    /// time.
+    /// Plays a 400 Hz tone through a network, on a device that reads 512 frames at a time, in
+    /// simulated time.
     struct Stage {
         packets: Vec<Vec<u8>>,
         buffer: Mutex<Buffer>,
@@ -256,13 +256,13 @@ mod tests {
             }
         }
 
-        /// Runs for a time. `path` returns a packet's delay on the network, None: lost.
+        /// Runs for `ms` milliseconds. `path` returns a packet's network delay; None: lost.
         fn run(&mut self, ms: i64, path: impl Fn(usize) -> Option<Nanos>) {
             for _ in 0..ms {
                 self.now += MS;
                 while let Some(p) = self.packets.get(self.sent) {
                     let n = self.sent as Nanos;
-                    // Encoded when its last sample was captured.
+                    // A packet is encoded once its last sample has been captured.
                     let delay = path(self.sent);
                     if ORIGIN + (n + 1) * BLOCK + delay.unwrap_or_default() > self.now {
                         break;
@@ -316,7 +316,8 @@ mod tests {
         let mut s = Stage::new(20, Target::Soonest);
         s.run(15_000, |n| Some(20 * MS + (n % 7) as Nanos * MS));
         let delay = s.voice.report().delay.unwrap_or_default();
-        // 36 ms on the network with the packet's own 10, 11 for a read, 20 in the device, 20 to fill.
+        // 36 ms on the network, including the packet's own 10; 11 for a read, 20 in the device, 20
+        // to fill.
         assert!((70_000..110_000).contains(&delay), "{delay}");
         assert!(s.counts().late <= 15, "{:?}", s.counts());
     }

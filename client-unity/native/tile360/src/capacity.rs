@@ -6,7 +6,7 @@ const MEAN_OF: usize = 3;
 const RATIOS: usize = 40;
 const MAX_RATIO: f64 = 10.0;
 /// Midpoints of the deciles of the ratio between successive seconds' throughput in 5G networks;
-/// used until enough is measured.
+/// used until enough has been measured.
 const PRIOR: [f64; 10] = [0.2, 0.54, 0.84, 0.93, 0.99, 1.04, 1.11, 1.2, 1.51, 4.07];
 /// Minimum size of a packet train to measure, in bytes, and lower limit on its measured duration, in
 /// seconds.

@@ -22,8 +22,8 @@ const FOCUS: f64 = 4.0;
 // Fitted to recorded head movements: internal/tile360/model_data.go.
 const HORIZONS: [f64; 7] = [0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0];
 const SPEEDS: [f64; 2] = [0.1, 0.4];
-/// Weights in the prediction by horizon, each to the right and up: of the regression and of the crowd
-/// if there is a crowd, and of the regression otherwise.
+/// Prediction weights by horizon, each to the right and up: with a crowd, of the regression and of
+/// the crowd; without one, of the regression.
 const BLENDS: [[f64; 6]; 7] = [
     [0.0; 6],
     [0.668, 0.451, 0.036, 0.016, 0.663, 0.447],

@@ -263,7 +263,7 @@ pub fn ows(p: &Problem, refine: usize) -> Plan {
         plan.loss += p.seen[*t] * p.distortion[i];
         plan.expected += p.seen[*t] * ((1.0 - late) * p.distortion[i] + late * p.miss[*t]);
     }
-    // Equal up to rounding of the two sums.
+    // `found` and `plan.loss` are equal up to rounding.
     plan.bound = if found <= plan.bound { plan.loss } else { plan.bound.min(plan.loss) };
     plan
 }

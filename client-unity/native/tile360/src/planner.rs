@@ -72,9 +72,9 @@ impl Planner {
         }
     }
 
-    /// Returns the tiles to request, in sending order. `gops` are the GoPs not over yet, the one on
-    /// display first; `seconds` is the time until the last of them is due; `pending` is the number of
-    /// bytes requested but not received.
+    /// Returns the tiles to request, in sending order. `gops` are the GoPs that are not over, the one
+    /// on display first; `seconds` is the time until the last of them is due; `pending` is the number
+    /// of bytes requested but not received.
     pub fn plan(&mut self, gops: &[Gop], seconds: f64, pending: f64) -> Vec<Request> {
         let tiles = self.view.grid().tiles();
         let mut p = Problem { qualities: self.qualities, ..Problem::default() };

@@ -37,7 +37,7 @@ fn encode(folder: &Path, columns: usize, rows: usize) -> std::io::Result<Vec<Str
     let mut ffmpeg = Command::new("ffmpeg");
     ffmpeg.args(["-v", "error", "-y", "-filter_complex", &graph]);
     for n in 0..tiles {
-        // As `holocast prepare` encodes the best quality.
+        // The settings with which `holocast prepare` encodes the best quality.
         ffmpeg.args(["-map", &format!("[t{n}]"), "-frames:v", &FRAMES.to_string(), "-c:v", "libx264", "-preset"]);
         ffmpeg.args(["ultrafast", "-qp", "22", "-g", "30", "-pix_fmt", "yuv420p", "-threads", "1"]);
         ffmpeg.args(["-x264-params", "aud=1"]).arg(folder.join(format!("{n}.h264")));

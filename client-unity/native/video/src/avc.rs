@@ -37,7 +37,7 @@ pub struct Config {
     pub(crate) length: usize,
     /// Parameter sets, each preceded by a start code.
     pub(crate) sets: Vec<u8>,
-    /// Bytes of the sequence parameter set in them, which comes first.
+    /// Length of the sequence parameter set, which is the first in `sets`, bytes.
     pub(crate) sps: usize,
 }
 
@@ -93,7 +93,8 @@ impl Config {
     }
 
     /// Reads the parameter sets of a key frame in the byte stream format (Annex B), for a stream of such
-    /// frames. Rejects a frame that is no IDR picture, and streams that [`crate::OpenH264`] cannot decode.
+    /// frames. Rejects a frame that is not an IDR picture, and streams that [`crate::OpenH264`] cannot
+    /// decode.
     pub fn of_key_frame(frame: &[u8]) -> Result<Self, VideoError> {
         let (mut sets, mut first, mut sps, mut idr) = (Vec::new(), 0, None, false);
         for nal in units(frame) {
@@ -124,7 +125,7 @@ impl Config {
         }
     }
 
-    /// first: bytes of the sequence parameter set in the sets.
+    /// first: length of the sequence parameter set in `sets`, bytes.
     fn new(sps: &Sps, length: usize, sets: Vec<u8>, first: usize) -> Self {
         Config {
             width: sps.width,

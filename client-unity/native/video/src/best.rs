@@ -11,7 +11,7 @@ static PLATFORM: AtomicUsize = AtomicUsize::new(0);
 type Boxed = Box<dyn VideoDecoder + Send>;
 type Open = fn() -> Result<Boxed, VideoError>;
 
-/// The platform's decoder on request, OpenH264 otherwise and after the platform's first error.
+/// Uses the platform's decoder on request; otherwise, and after that decoder's first error, OpenH264.
 #[derive(Debug, Default)]
 pub struct BestDecoder {
     /// Creates the platform's decoder; None: not requested, or failed.
@@ -70,7 +70,8 @@ impl BestDecoder {
         BestDecoder { open: platform.then_some(open_platform as Open), ..BestDecoder::default() }
     }
 
-    /// Why OpenH264 has replaced the platform's decoder: a sentence without full stop, once.
+    /// Returns why OpenH264 has replaced the platform's decoder, as a sentence without a full stop;
+    /// only once.
     pub fn take_note(&mut self) -> Option<String> {
         self.note.take()
     }
@@ -107,7 +108,7 @@ impl VideoDecoder for BestDecoder {
         let Err(why) = platform.0.decode(frame, into) else { return Ok(()) };
         let Some(config) = self.config.clone() else { return wrong("the decoder has no configuration") };
         self.fall_back(&config, &why)?;
-        // Succeeds for a key frame; otherwise the next one does.
+        // Succeeds if this is a key frame; otherwise the next key frame succeeds.
         self.openh264.decode(frame, into)
     }
 }
@@ -170,7 +171,7 @@ mod tests {
         assert_eq!(d.take_note(), Some(format!("{FAILED}there is none")));
         assert!(d.configure(&config).is_ok() && d.take_note().is_none(), "it is not tried again");
 
-        // Beyond the maximum OpenH264 decodes, without a note.
+        // Beyond the maximum, OpenH264 decodes, without a note.
         let open: Open = || Ok(Box::new(Once::default()));
         let mut all: Vec<_> =
             (0..=MAX_PLATFORM).map(|_| BestDecoder { open: Some(open), ..BestDecoder::default() }).collect();

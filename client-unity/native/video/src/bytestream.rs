@@ -56,7 +56,7 @@ mod tests {
     }
 
     proptest! {
-        /// Finds the same start codes as a search at every position.
+        /// The search finds the same start codes as a test of every position.
         #[test]
         fn any_bytes(b in prop::collection::vec(0u8..3, 0..64)) {
             let mut want = Vec::new();

@@ -19,7 +19,7 @@ pub use avc::{Config, Matrix};
 pub use best::BestDecoder;
 pub use openh264::OpenH264;
 
-/// Reason that a stream cannot be decoded: a sentence without full stop.
+/// Why a stream cannot be decoded: a sentence without a full stop.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct VideoError(pub String);

@@ -30,7 +30,7 @@ struct Running {
     config: Config,
     /// From the output format, which precedes the first picture.
     layout: Option<Layout>,
-    /// Time of the last frame, µs; only identifies it.
+    /// Timestamp of the last frame, µs; serves only to identify it.
     time: u64,
 }
 
@@ -97,7 +97,7 @@ impl Running {
         // Real time.
         format.set(c"priority", 0);
         let (sps, pps) = config.sets.split_at(config.sps);
-        // SAFETY: the strings are C strings; the format copies the bytes. A codec is closed by Running.
+        // SAFETY: the strings are C strings, and the format copies the bytes. Running closes the codec.
         let codec = unsafe {
             AMediaFormat_setString(format.0.as_ptr(), c"mime".as_ptr(), MIME.as_ptr());
             AMediaFormat_setBuffer(format.0.as_ptr(), c"csd-0".as_ptr(), sps.as_ptr().cast(), sps.len());
@@ -170,7 +170,7 @@ impl Running {
         check("queuing a frame", queued)
     }
 
-    /// Layout of the pictures to come.
+    /// Layout of the following pictures.
     fn format(&self) -> Result<Layout, VideoError> {
         // SAFETY: the codec is alive; Format deletes the result.
         let format = NonNull::new(unsafe { AMediaCodec_getOutputFormat(self.codec.as_ptr()) });

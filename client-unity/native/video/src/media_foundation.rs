@@ -50,7 +50,7 @@ fn failed(what: &str) -> impl Fn(windows::core::Error) -> VideoError + '_ {
 /// # Safety
 /// F is the type of the function.
 unsafe fn function<F: Copy>(library: HMODULE, name: PCSTR) -> Result<F, VideoError> {
-    // SAFETY: the library is loaded for good, and the name is a C string.
+    // SAFETY: the library is never unloaded, and the name is a C string.
     match unsafe { GetProcAddress(library, name) } {
         // SAFETY: guaranteed by the caller.
         Some(f) => Ok(unsafe { transmute_copy(&f) }),
@@ -59,7 +59,7 @@ unsafe fn function<F: Copy>(library: HMODULE, name: PCSTR) -> Result<F, VideoErr
 }
 
 fn library(name: PCWSTR) -> Result<HMODULE, VideoError> {
-    // SAFETY: the name is a C string; the library is one of Windows.
+    // SAFETY: the name is a C string, and the library is part of Windows.
     unsafe { LoadLibraryExW(name, None, LOAD_LIBRARY_SEARCH_SYSTEM32) }
         .map_err(|_| VideoError("this Windows has no Media Foundation".into()))
 }
@@ -91,12 +91,12 @@ impl Functions {
         }
     }
 
-    /// The system's first decoder of H.264.
+    /// The system's first H.264 decoder.
     fn decoder(&self) -> Result<IMFTransform, VideoError> {
         let input = MFT_REGISTER_TYPE_INFO { guidMajorType: MFMediaType_Video, guidSubtype: MFVideoFormat_H264 };
         let flags = MFT_ENUM_FLAG_SYNCMFT | MFT_ENUM_FLAG_LOCALMFT | MFT_ENUM_FLAG_SORTANDFILTER;
         let (mut list, mut count) = (null_mut(), 0);
-        // SAFETY: the arguments live during the call. It returns `count` references, which are taken out of the array
+        // SAFETY: the arguments outlive the call. It returns `count` references, which are taken out of the array
         // before that is freed.
         let found = unsafe {
             let found = (self.enumerate)(MFT_CATEGORY_VIDEO_DECODER, flags, &input, null(), &mut list, &mut count);
@@ -106,12 +106,12 @@ impl Functions {
             all
         };
         let Some(first) = found.first() else { return wrong("Media Foundation has no decoder for H.264") };
-        // SAFETY: a call of a COM method.
+        // SAFETY: `first` is a valid COM object.
         unsafe { first.ActivateObject() }.map_err(failed("creating a decoder"))
     }
 
     /// # Safety
-    /// The function creates a T.
+    /// A successful `f` stores a reference to a new T in its argument.
     unsafe fn create<T: Interface>(f: impl Fn(*mut *mut c_void) -> HRESULT) -> Result<T, VideoError> {
         let mut object = null_mut();
         f(&mut object).ok().map_err(failed("allocating"))?;
@@ -123,13 +123,14 @@ impl Functions {
     }
 
     fn media_type(&self) -> Result<IMFMediaType, VideoError> {
-        // SAFETY: the function's result.
+        // SAFETY: the function creates an IMFMediaType.
         unsafe { Self::create(|p| (self.create_type)(p)) }
     }
 
     /// A sample with a buffer of `size` bytes.
     fn sample(&self, size: u32) -> Result<(IMFSample, IMFMediaBuffer), VideoError> {
-        // SAFETY: the functions' results, and a call of a COM method.
+        // SAFETY: each function creates an object of the requested type, and both are valid when
+        // AddBuffer is called.
         unsafe {
             let sample: IMFSample = Self::create(|p| (self.create_sample)(p))?;
             let buffer: IMFMediaBuffer = Self::create(|p| (self.create_buffer)(size, p))?;
@@ -150,7 +151,7 @@ fn with_bytes<T>(
     let done = if at.is_null() || n > size {
         wrong("Media Foundation: a buffer is too small")
     } else {
-        // SAFETY: the buffer has `size` bytes and stays locked meanwhile.
+        // SAFETY: the buffer has `size` bytes and stays locked during the call.
         f(unsafe { std::slice::from_raw_parts_mut(at, n as usize) })
     };
     // SAFETY: the buffer is locked.
@@ -170,7 +171,7 @@ struct Running {
     transform: IMFTransform,
     config: Config,
     layout: Layout,
-    /// Bytes of a picture; 0: the decoder brings its own samples.
+    /// Bytes of a picture; 0: the decoder allocates its own samples.
     size: u32,
     /// Frames so far.
     frames: i64,
@@ -196,7 +197,7 @@ impl Running {
         let input = functions.media_type()?;
         let size = (config.width as u64) << 32 | config.height as u64;
         let progressive = MFVideoInterlace_Progressive.0 as u32;
-        // SAFETY: calls of COM methods with arguments that live meanwhile.
+        // SAFETY: the COM objects are valid, and the arguments outlive the calls.
         unsafe {
             // Without it the decoder keeps pictures until more frames arrive.
             let attributes = transform.GetAttributes().map_err(failed("low latency"))?;
@@ -212,7 +213,7 @@ impl Running {
         let layout = Layout { chroma: Chroma::Interleaved, stride: 0, rows: 0, crop: (0, 0) };
         let mut running = Running { transform, config: config.clone(), layout, size: 0, frames: 0, fresh: true };
         running.choose_output()?;
-        // SAFETY: calls of COM methods.
+        // SAFETY: the COM object is valid.
         unsafe {
             running
                 .transform
@@ -226,7 +227,7 @@ impl Running {
     /// Selects NV12, and remembers its layout.
     fn choose_output(&mut self) -> Result<(), VideoError> {
         let t = &self.transform;
-        // SAFETY: calls of COM methods with arguments that live meanwhile.
+        // SAFETY: the COM objects are valid, and the arguments outlive the calls.
         unsafe {
             let mut n = 0;
             let output = loop {
@@ -257,7 +258,7 @@ impl Running {
         if unsafe { output.GetBlob(&MF_MT_MINIMUM_DISPLAY_APERTURE, &mut area, None) }.is_err() {
             return (0, 0);
         }
-        // Two MFOffset of a fraction and a signed integer.
+        // Two MFOffset values, each a fraction followed by a signed integer.
         let offset = |at: usize| usize::try_from(i16::from_le_bytes([area[at + 2], area[at + 3]])).unwrap_or(0);
         (offset(0), offset(4))
     }
@@ -270,7 +271,7 @@ impl Running {
             to.copy_from_slice(bytes);
             Ok(())
         })?;
-        // SAFETY: calls of COM methods with arguments that live meanwhile.
+        // SAFETY: the COM objects are valid, and the arguments outlive the calls.
         unsafe {
             buffer
                 .SetCurrentLength(n)
@@ -297,7 +298,7 @@ impl Running {
         }
     }
 
-    /// A decoded sample, or the decoder's code.
+    /// A decoded sample, or the decoder's error code.
     fn output(&self, functions: &Functions) -> Result<Result<IMFSample, HRESULT>, VideoError> {
         let sample = match self.size {
             0 => None,
@@ -305,7 +306,7 @@ impl Running {
         };
         let mut output = [MFT_OUTPUT_DATA_BUFFER { pSample: ManuallyDrop::new(sample), ..Default::default() }];
         let mut status = 0;
-        // SAFETY: the arguments live during the call.
+        // SAFETY: the arguments outlive the call.
         let result = unsafe { self.transform.ProcessOutput(0, &mut output, &mut status) };
         let [MFT_OUTPUT_DATA_BUFFER { pSample, pEvents, .. }] = output;
         drop(ManuallyDrop::into_inner(pEvents));
@@ -317,7 +318,7 @@ impl Running {
     }
 
     fn copy(&self, picture: &IMFSample, into: &mut Picture) -> Result<(), VideoError> {
-        // SAFETY: a call of a COM method.
+        // SAFETY: `picture` is a valid COM object.
         let buffer = unsafe { picture.ConvertToContiguousBuffer() }.map_err(failed("reading a picture"))?;
         let (w, h) = (self.config.width, self.config.height);
         with_bytes(&buffer, None, |bytes| planes::copy(bytes, &self.layout, w, h, into))

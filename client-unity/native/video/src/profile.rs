@@ -9,9 +9,9 @@ const SCALABLE_BASELINE: u8 = 83;
 /// 4:2:0, 8 bits, no transform bypass and no scaling matrices (§7.3.2.1.1), as Main profile implies.
 const MAIN_FORMAT: [u8; 7] = [0, 1, 0, 1, 1, 0, 0];
 
-/// The sequence parameter set to give to OpenH264, which delays the pictures of Main and High profile by
-/// one in case of B pictures. Streams here have none. It reads Scalable Baseline like High profile, but
-/// does not delay it.
+/// The sequence parameter set to give to OpenH264. OpenH264 delays the pictures of Main and High profile
+/// by one, in case B pictures follow; the streams here have none. It parses Scalable Baseline like High
+/// profile, but does not delay it.
 pub(crate) fn undelayed(sps: &[u8]) -> Result<Vec<u8>, VideoError> {
     let mut out = sps.to_vec();
     match sps.get(1) {

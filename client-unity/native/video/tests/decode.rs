@@ -48,7 +48,7 @@ fn decodes_each_frame_at_once() {
     decodes_ramp(&mut OpenH264::default());
 }
 
-/// With HOLOCAST_VIDEO=platform OpenH264 must not step in.
+/// With HOLOCAST_VIDEO=platform, OpenH264 must not step in.
 #[test]
 fn platform_decodes_each_frame_at_once() {
     let mut decoder = BestDecoder::new(true);

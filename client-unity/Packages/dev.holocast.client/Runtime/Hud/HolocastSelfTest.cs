@@ -6,8 +6,9 @@ using UnityEngine;
 namespace Holocast
 {
     /// <summary>
-    /// Shows the state of a device for its first report, above the HUD's statistics: library, device,
-    /// graphics, decoding time of a frame, session, the relay's answer over UDP, display rate and memory.
+    /// Shows, above the HUD's statistics, the state of a device that is tried for the first time:
+    /// library, device, graphics, decoding time of a frame, session, the relay's answer over UDP, display
+    /// rate and memory.
     /// </summary>
     [AddComponentMenu("Holocast/Holocast Self-test")]
     [RequireComponent(typeof(HolocastHud))]
@@ -66,7 +67,7 @@ namespace Holocast
             return text + "\nSession: " + session.State + ", UDP: " + Udp(session.State) + "\n";
         }
 
-        // Time to decode a frame: the shortest of some runs, as the first ones allocate.
+        // Shortest decoding time of several runs, because the first ones allocate.
         internal static string Decoding(byte[] frame)
         {
             if (Plugin.Problem() != null)

@@ -83,7 +83,7 @@ namespace Holocast.Native
             }
         }
 
-        // Throws the message of a failed call without a client.
+        // Throws an exception with the message of a failed call that has no client.
         static void Check(int result)
         {
             if (result != Abi.Ok)
@@ -232,7 +232,7 @@ namespace Holocast.Native
             NativeMethods.hc_picture_release(handle, picture.handle, shownUs);
         }
 
-        // Reads the catalog's tracks of sound, growing the array as needed; returns their number.
+        // Reads the catalog's sound tracks, growing the array as needed; returns their number.
         public int Sounds(ref HcSound[] sounds)
         {
             for (; ; )
@@ -256,7 +256,7 @@ namespace Holocast.Native
             }
         }
 
-        // Begins to receive a track of sound; null if it is open already.
+        // Starts receiving a sound track; null if it is already open.
         public SoundHandle OpenSound(uint sound)
         {
             IntPtr reader;

@@ -121,7 +121,7 @@ namespace Holocast.Native
         }
     }
 
-    // Owns the audio thread's end of a track of sound, which outlives its client.
+    // Owns the audio thread's reader of a sound track. The reader may outlive its client.
     sealed class SoundHandle : SafeHandle
     {
         public SoundHandle() : base(IntPtr.Zero, true)

@@ -2,10 +2,11 @@ using UnityEngine;
 
 namespace Holocast
 {
-    // The box around the subject. A pinch inside it, or a pointer that meets it, holds the hologram.
+    // The box around the subject. A pinch grabs the hologram if the hand is inside the box or its
+    // pointer hits it.
     static class GrabBox
     {
-        // How far outside the box a hand still holds it, metres.
+        // Distance from the box within which a hand still grabs the hologram, metres.
         const float Margin = 0.1f;
 
         // size: edge lengths in the hologram's own coordinates. middle: world coordinates.
@@ -25,7 +26,7 @@ namespace Holocast
             return Mathf.Abs(at.x) <= half.x && Mathf.Abs(at.y) <= half.y && Mathf.Abs(at.z) <= half.z;
         }
 
-        // True if a ray meets the box around the origin: its intervals between opposite faces overlap.
+        // True if a ray hits the box around the origin: its intervals between opposite faces overlap.
         static bool Meets(Vector3 half, Vector3 from, Vector3 along)
         {
             float enters = 0, leaves = float.PositiveInfinity;

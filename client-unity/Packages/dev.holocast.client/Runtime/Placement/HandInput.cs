@@ -34,7 +34,7 @@ namespace Holocast
         static readonly List<InputDevice> Devices = new List<InputDevice>();
         static readonly bool[] Held = new bool[2];
 
-        // Requests the hand tracking permission of Android XR. Quest does not have this permission.
+        // Requests Android XR's hand tracking permission, which does not exist on Quest.
         public static void RequestPermission()
         {
 #if UNITY_ANDROID && !UNITY_EDITOR

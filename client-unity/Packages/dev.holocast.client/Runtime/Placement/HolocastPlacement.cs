@@ -219,7 +219,7 @@ namespace Holocast
             transform.localScale = Vector3.one * s;
         }
 
-        // A pinch holds the hologram if it begins on it, unless it selects a menu item or puts the
+        // A pinch that begins on the hologram grabs it, unless it selects a menu item or puts the
         // hologram down.
         void Read(XRNode node, ref Pinch pinch, out Hand hand)
         {

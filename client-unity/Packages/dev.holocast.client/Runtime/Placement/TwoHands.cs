@@ -19,7 +19,8 @@ namespace Holocast
             return new TwoHands { position = position, rotation = rotation, scale = scale, left = at, hand = hand };
         }
 
-        // Grab with both hands: their distance scales, their direction turns, their midpoint moves.
+        // Grab with both hands: their distance scales the object, their direction turns it, and
+        // their midpoint moves it.
         public static TwoHands Grab(Vector3 position, Quaternion rotation, float scale, Vector3 left, Vector3 right)
         {
             return new TwoHands { position = position, rotation = rotation, scale = scale, left = left, right = right,

@@ -48,7 +48,7 @@ namespace Holocast
 
         public int Camera { get; }
 
-        // Points drawn, and points of that frame before thinning to the buffers' capacity.
+        // Points drawn, and points in the same frame before thinning to the buffers' capacity.
         public int Points { get; private set; }
 
         public int PointsOfFrame { get; private set; }
@@ -85,8 +85,8 @@ namespace Holocast
             material.SetFloat(Edge, spread * spacing);
         }
 
-        // Shows the newest frame, if there is a new one. others: points of the other cameras' frames, with
-        // which it shares maxPoints.
+        // Shows the newest frame, if there is a new one. others: points in the other cameras' frames,
+        // which count towards maxPoints too.
         public void Show(Client client, HolocastCamera camera, int maxPoints, int others, float spread)
         {
             if (client.Acquire((uint)Camera, out HcFrame frame))
@@ -161,8 +161,8 @@ namespace Holocast
             return true;
         }
 
-        // The smallest step at which the points of all cameras fit if only every step-th point is drawn. All
-        // cameras use the same step, so each keeps its share of the points.
+        // The smallest step at which all cameras' points fit into maxPoints when only every step-th point is
+        // drawn. All cameras use the same step, so each keeps its share of the points.
         internal static uint Step(uint points, int others, int maxPoints)
         {
             long all = points + (long)others;

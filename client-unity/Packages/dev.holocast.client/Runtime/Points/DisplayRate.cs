@@ -4,7 +4,7 @@ using UnityEngine.XR;
 
 namespace Holocast
 {
-    // The number of pictures per second that the display requests.
+    // The target frame rate: pictures per second that Unity should render for the display.
     static class DisplayRate
     {
         // Unity's rate on phones and tablets, if the application sets none.

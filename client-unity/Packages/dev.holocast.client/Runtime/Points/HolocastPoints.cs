@@ -5,7 +5,10 @@ using UnityEngine;
 
 namespace Holocast
 {
-    /// <summary>Shows the points of one or all cameras of a HolocastSession on this object or its parents.</summary>
+    /// <summary>
+    /// Shows the points of one or all cameras of a HolocastSession, by default the one on this
+    /// object or a parent.
+    /// </summary>
     [AddComponentMenu("Holocast/Holocast Points")]
     [DefaultExecutionOrder(-50)]
     [DisallowMultipleComponent]
@@ -392,7 +395,8 @@ namespace Holocast
             }
         }
 
-        // Appends the received qualities: one if all cameras have it, otherwise each camera's.
+        // Appends the received quality: a single one if all cameras have the same, otherwise one
+        // per camera.
         internal void AddQualities(TextBuffer t)
         {
             bool same = true;
@@ -425,8 +429,8 @@ namespace Holocast
             }
         }
 
-        // Picks track and descriptions for the budget level: first fewer descriptions (half, a
-        // quarter), then the next lower quality.
+        // Picks the track and the number of descriptions for the budget level: first fewer
+        // descriptions (half, a quarter), then the next lower quality.
         void Choose(HolocastCamera camera, out HolocastTrack track, out uint descriptions)
         {
             int level = keepDisplayRate ? budget.Level : 0;
@@ -455,7 +459,7 @@ namespace Holocast
             descriptions = 1;
         }
 
-        // Layout W lowers the bit rate, but not the number of points.
+        // A lower quality of layout W reduces the bit rate, but not the number of points.
         static bool Relieves(HolocastTrack track, HolocastTrack better)
         {
             return track.MaxPoints < better.MaxPoints;

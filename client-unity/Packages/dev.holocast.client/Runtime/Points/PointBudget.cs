@@ -4,15 +4,16 @@ namespace Holocast
     // all; each further level about half as many. Times are in seconds.
     sealed class PointBudget
     {
-        // Below MissedBelow × its rate the display misses its rate; above KeptAbove × its rate it keeps it.
+        // Below MissedBelow × its rate, the display counts as missing its rate; above KeptAbove ×
+        // its rate, as keeping it.
         const double MissedBelow = 0.85;
         const double KeptAbove = 0.97;
 
         // How long the rate must be missed before the level is raised.
         const double RaiseAfter = 2;
 
-        // How long the rate must be kept before the level is lowered. Doubles each time lowering it
-        // made the display miss its rate again.
+        // How long the rate must be kept before the level is lowered. Doubles each time the lower
+        // level makes the display miss its rate again.
         const double InitialHold = 15;
         const double MaxHold = 240;
 

@@ -146,7 +146,7 @@ namespace Holocast
             }
         }
 
-        /// <summary>The viewer's token with its key, ?token=…, or an empty string.</summary>
+        /// <summary>The query string with the viewer's token, ?token=…, or an empty string.</summary>
         internal string Token
         {
             get
@@ -162,7 +162,7 @@ namespace Holocast
             return WithToken("");
         }
 
-        /// <summary>The same address with a token as in Token.</summary>
+        /// <summary>The same address with a token in the form of Token.</summary>
         internal HolocastAddress WithToken(string token)
         {
             return new HolocastAddress((Url ?? "").Split('?')[0] + token, CertificateHash);

@@ -53,7 +53,7 @@ namespace Holocast
         /// <summary>A sentence for the user if there is a problem; otherwise empty.</summary>
         public string Message { get; private set; } = "";
 
-        /// <summary>Raised on the main thread when Sessions, Addresses or Message changed.</summary>
+        /// <summary>Raised on the main thread when Sessions, Addresses or Message changes.</summary>
         public event Action Changed;
 
         /// <summary>Lists the sessions of a relay. Accepts any text that HolocastAddress parses.</summary>
@@ -147,7 +147,7 @@ namespace Holocast
             }
         }
 
-        // The HUD shows it, too, since there may be no list of sessions.
+        // Also shows the sentence in the HUD, since the scene may have no session list.
         void TellPairing(string sentence)
         {
             Tell(sentence);
@@ -240,7 +240,7 @@ namespace Holocast
             Save();
         }
 
-        // Removes an address with any token.
+        // Removes an address, whatever its token.
         void RemoveAddress(HolocastAddress old)
         {
             old = old.WithoutToken();

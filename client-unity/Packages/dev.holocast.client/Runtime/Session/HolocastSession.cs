@@ -126,7 +126,7 @@ namespace Holocast
             set => volume = Mathf.Clamp(value, 0, 1);
         }
 
-        /// <summary>The session's tracks of sound that are played.</summary>
+        /// <summary>The session's sound tracks that are being played.</summary>
         public IReadOnlyList<HolocastSound> Sounds => sounds.List;
 
         /// <summary>

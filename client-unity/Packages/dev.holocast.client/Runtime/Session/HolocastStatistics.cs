@@ -18,10 +18,10 @@ namespace Holocast
         /// <summary>Capture to display, ms; in a replay, arrival to display.</summary>
         public readonly double FrameDelayP50, FrameDelayP95, FrameDelayP99;
 
-        /// <summary>Capture to decoded, ms.</summary>
+        /// <summary>Delay from capture to decoding, ms.</summary>
         public readonly double DecodedDelayP50, DecodedDelayP95, DecodedDelayP99;
 
-        /// <summary>Capture to decoded over the whole run, ms.</summary>
+        /// <summary>Delay from capture to decoding over the whole run, ms.</summary>
         public readonly double RunDelayP50, RunDelayP95;
 
         /// <summary>Media bit rate received, Mbit/s.</summary>

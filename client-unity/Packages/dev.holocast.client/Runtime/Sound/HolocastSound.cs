@@ -4,15 +4,15 @@ using UnityEngine;
 namespace Holocast
 {
     /// <summary>
-    /// Plays a track of sound of a session through the AudioSource on this object, which HolocastSession
-    /// creates for each microphone and for the sound of 360° video.
+    /// Plays one of a session's sound tracks through the AudioSource on this object. HolocastSession
+    /// creates such an object for each microphone and for the sound of 360° video.
     /// </summary>
     [AddComponentMenu("")]
     [RequireComponent(typeof(AudioSource))]
     [DisallowMultipleComponent]
     public sealed class HolocastSound : MonoBehaviour
     {
-        // Frames that the audio thread asks for at once: at most as many as in the largest DSP buffer.
+        // Upper bound on the frames that the audio thread requests at a time: the largest DSP buffer.
         const int MaxFrames = 8192;
 
         static AudioClip mono, stereo;
@@ -32,7 +32,9 @@ namespace Holocast
         /// <summary>Name of the microphone.</summary>
         public string Name { get; private set; } = "";
 
-        /// <summary>The sound comes from this object's place instead of from everywhere.</summary>
+        /// <summary>
+        /// True if the sound comes from this object's position rather than from everywhere.
+        /// </summary>
         public bool Placed => placed;
 
         /// <summary>Why the track cannot be played, as a sentence; empty if it can.</summary>
@@ -75,7 +77,7 @@ namespace Holocast
             source.Play();
         }
 
-        // Moves the source to the track's place.
+        // Moves the source to the track's position.
         internal unsafe void Move(in HcSound track, bool yUp)
         {
             fixed (double* p = track.position)
@@ -84,7 +86,7 @@ namespace Holocast
             }
         }
 
-        // Returns true if the reason why the track cannot be played has changed.
+        // Sets the volume and updates Error. Returns true if Error was set or cleared.
         internal unsafe bool Poll(float volume)
         {
             source.volume = volume;
@@ -104,8 +106,8 @@ namespace Holocast
             old?.Dispose();
         }
 
-        // A second of ones: Unity scales and pans them, and OnAudioFilterRead multiplies them with the
-        // sound. Streamed clips would buffer for an unknown time.
+        // A short loop of ones: Unity scales and pans them, and OnAudioFilterRead multiplies them by
+        // the sound. A streamed clip would buffer for an unknown time.
         static AudioClip Ones(int channels)
         {
             AudioClip clip = channels == 1 ? mono : stereo;

@@ -2,13 +2,13 @@ using Holocast.Native;
 
 namespace Holocast
 {
-    /// <summary>Statistics of a track of sound. Counts cover the whole run.</summary>
+    /// <summary>Statistics of a sound track. Counts cover the whole run.</summary>
     public readonly struct HolocastSoundStatistics
     {
         /// <summary>Sound is being played.</summary>
         public readonly bool Playing;
 
-        /// <summary>Capture to sound, ms; in a replay, arrival to sound.</summary>
+        /// <summary>Delay from capture to playback, ms; in a replay, from arrival to playback.</summary>
         public readonly double DelayMs;
 
         /// <summary>LipOffsetMs is known.</summary>
@@ -17,22 +17,22 @@ namespace Holocast
         /// <summary>Delay of sound minus that of points or pictures, ms; positive where sound is late.</summary>
         public readonly double LipOffsetMs;
 
-        /// <summary>Sound received and not played yet, ms.</summary>
+        /// <summary>Sound received but not yet played, ms.</summary>
         public readonly double BufferMs;
 
         /// <summary>Sound played in place of missing packets, ms.</summary>
         public readonly double ConcealedMs;
 
-        /// <summary>Packets received, and missing ones played from their repetition.</summary>
+        /// <summary>Packets received, and missing packets played from the copy in the next one.</summary>
         public readonly long Packets, PacketsRepeated;
 
-        /// <summary>Packets after their time, and refused or undecodable ones.</summary>
+        /// <summary>Packets that arrived too late, and packets refused or undecodable.</summary>
         public readonly long PacketsLate, PacketsRefused;
 
-        /// <summary>Corrections of the delay by a jump.</summary>
+        /// <summary>Jumps made to correct the delay.</summary>
         public readonly long Jumps;
 
-        /// <summary>Times the audio thread found too little sound.</summary>
+        /// <summary>Reads by the audio thread that found too little sound.</summary>
         public readonly long Starved;
 
         internal HolocastSoundStatistics(in HcSoundStats s)

@@ -4,8 +4,8 @@ using UnityEngine;
 
 namespace Holocast
 {
-    // The audio sources of a session: one per track of sound, below its points, so that they move with
-    // the hologram.
+    // The audio sources of a session: one per sound track, below the session's points, so that they
+    // move with the hologram.
     sealed class SoundSources
     {
         const float Period = 0.5f; // seconds between checks of errors
@@ -117,7 +117,7 @@ namespace Holocast
             return null;
         }
 
-        // Nothing is heard without a listener, and cameras made in code have none.
+        // Nothing is audible without a listener, and cameras created in code have none.
         static void Listen()
         {
             Camera eyes = Camera.main;

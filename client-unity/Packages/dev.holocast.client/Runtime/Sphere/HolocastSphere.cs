@@ -5,8 +5,9 @@ using UnityEngine.Rendering;
 namespace Holocast
 {
     /// <summary>
-    /// Shows the 360° video of a HolocastSession on this object or its parents, infinitely far away around
-    /// every camera, so that only head rotation matters. This object's rotation turns the sphere.
+    /// Shows the 360° video of a HolocastSession, by default the one on this object or a parent,
+    /// infinitely far away around every camera, so that only head rotation matters. This object's rotation
+    /// turns the sphere.
     /// </summary>
     [AddComponentMenu("Holocast/Holocast Sphere")]
     [DefaultExecutionOrder(-50)]

@@ -20,7 +20,7 @@ namespace Holocast.Tests
             Assert.AreEqual("The library is missing.", f.Sentence);
         }
 
-        // Wherever Unity finds it: in the package or in Assets.
+        // count: copies of the library that Unity finds, in Assets or in the package.
         [TestCase(0, Verdict.Bad)]
         [TestCase(1, Verdict.Good)]
         [TestCase(2, Verdict.Bad)]

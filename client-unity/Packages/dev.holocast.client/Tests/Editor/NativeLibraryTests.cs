@@ -55,7 +55,7 @@ namespace Holocast.Tests
             return b;
         }
 
-        // The count and the first processor of a file with several architectures.
+        // Header of a file for several architectures: their count and the first processor.
         static byte[] Fat(byte count, byte processor)
         {
             var b = new byte[64];
@@ -152,7 +152,7 @@ namespace Holocast.Tests
             }
         }
 
-        // A note that repeats itself must not hang the editor.
+        // A note that never ends must not hang the editor.
         [Test]
         public void EndlessNotes()
         {

@@ -289,7 +289,7 @@ impl Drop for Process {
 }
 
 /// A port that is free for both UDP and TCP. As it is below the ephemeral range, no outgoing connection can take it
-/// before the program under test does, and a connection to it cannot be a connection to itself.
+/// before the program under test does, and a client cannot connect to itself on it.
 pub fn free_port() -> u16 {
     use std::hash::{BuildHasher, RandomState};
     static NEXT: OnceLock<AtomicUsize> = OnceLock::new();

@@ -1,5 +1,5 @@
-// Command frames writes captured frames as objects for the decode benchmarks, a group of them in layout
-// W, and prints Go's decoding time for each: median and minimum of many runs, in milliseconds.
+// Command frames writes captured frames as objects for the decode benchmarks, including a group in
+// layout W. It prints Go's decoding time for each: median and minimum of many runs, in milliseconds.
 package main
 
 import (

@@ -1,4 +1,4 @@
-//! Tracks of sound in a catalog: microphones (docs/spec/sound.md) and the sound of 360° video
+//! Sound tracks in a catalog: microphones (docs/spec/sound.md) and the sound of 360° video
 //! (docs/spec/tiles.md).
 
 use std::collections::HashMap;
@@ -9,13 +9,13 @@ use sound::{Codec, Format};
 use super::sphere::config;
 use super::{object, timeline, wrong, Fields, Parsed, Timeline};
 
-/// Number of the first track that is not a microphone's.
+/// First number of the tracks that are not microphones.
 pub const FILM: u32 = 0x1_0000;
 const MAX_POSITION: f64 = 1e6;
 /// Duration of a microphone's packet, ms.
 const PACKET: u64 = 10;
 
-/// One track of sound.
+/// One sound track.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SoundTrack {
     /// Name of the track.
@@ -24,7 +24,7 @@ pub struct SoundTrack {
     pub number: u32,
     /// The microphone's name; otherwise the track's.
     pub label: String,
-    /// Place in studio space from which sound comes, millimetres.
+    /// Position of the sound source in studio space, millimetres.
     pub position: Option<[f64; 3]>,
     /// Format of its packets, or the reason why the client cannot play it.
     pub format: Result<Format, String>,
@@ -41,7 +41,8 @@ impl SoundTrack {
     }
 }
 
-/// Parses a track with role “audio”. None if it is unusable without a reason that helps the user.
+/// Parses a track with role “audio”. None if the track is unusable and the reason would not help
+/// the user.
 pub(super) fn sound(f: &Fields<'_, '_>, inits: &HashMap<&str, &str>, before: &[SoundTrack]) -> Option<SoundTrack> {
     let name = f.text("name").ok()?.filter(|n| !n.is_empty() && n.len() <= 4096)?.to_owned();
     let film = f.get("hcau").is_none();

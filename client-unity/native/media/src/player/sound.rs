@@ -10,7 +10,7 @@ use crate::sound::{Arrival, Reference};
 const PRIORITY: u8 = 32;
 /// Delivery timeout of a microphone, ms.
 const TIMEOUT: u64 = 500;
-/// Maximum size of an object, so that hostile ones are counted.
+/// Maximum size of an object; larger than any packet, so that oversized ones are received and counted.
 const MAX_OBJECT: usize = 64 << 10;
 /// Recorded sound is fetched this far ahead, in windows, ms.
 const AHEAD: f64 = 2000.0;
@@ -161,7 +161,7 @@ impl Player {
         self.shared.pool.give(o.payload);
     }
 
-    /// Fetches recorded sound ahead of the position, and keeps it in step with it.
+    /// Fetches recorded sound ahead of the position, and keeps playback in step with the position.
     pub(super) fn play_sounds(&mut self, now: Nanos, s: &mut Session) {
         let Some(p) = &self.playback else { return };
         let (position, still) = (p.position(), !p.playing() || p.waiting());
@@ -177,7 +177,8 @@ impl Player {
             let reference = if still { Reference::Paused } else { Reference::At(now - timestamp) };
             self.shared.set_sound_reference(number, reference, true);
             let Some(f) = self.sounds.get_mut(&number) else { continue };
-            // The group at the position may begin earlier; an overloaded publisher's last longer.
+            // The group at the position may begin earlier; an overloaded publisher's groups last
+            // longer.
             let from = f.until.unwrap_or_else(|| (position - 1.5 * group).max(0.0));
             if f.request.is_some() || now < f.retry_at || from > position + AHEAD || self.connection.is_none() {
                 continue;
@@ -200,7 +201,7 @@ impl Player {
         }
     }
 
-    /// A fetch of recorded sound ended. Sound that failed to arrive is missing.
+    /// A fetch of recorded sound ended. Sound that did not arrive is not requested again.
     pub(super) fn recorded_sound_over(&mut self, now: Nanos, request: Request, number: u32, complete: bool) {
         if let Some(c) = &mut self.connection {
             c.requests.remove(&request);

@@ -16,7 +16,7 @@ const PRIORITY: u8 = 64;
 pub(super) const MAX_FRAME: usize = 8 << 20;
 /// A replay has restarted if its timestamps go back by more than this.
 const LOOP_GAP: Nanos = 500 * MS;
-/// Smaller changes of the presentation time are ignored.
+/// Smaller changes to the presentation time are ignored.
 const STEADY: Nanos = 5 * MS;
 /// 2200-01-01 in microseconds: later capture times are invalid.
 const MAX_TIME: u64 = 7_258_118_400 * 1_000_000;

@@ -187,7 +187,7 @@ impl Player {
         }
     }
 
-    /// Subscribes to a tile from a group on. at_once: include its objects already published.
+    /// Subscribes to a tile, starting at a group. at_once: include its objects already published.
     #[allow(clippy::too_many_arguments)]
     fn begin_tile(
         &mut self, now: Nanos, s: &mut Session, tile: usize, quality: usize, priority: u8, from: u64, at_once: bool,

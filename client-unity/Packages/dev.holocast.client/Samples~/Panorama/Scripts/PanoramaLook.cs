@@ -28,7 +28,7 @@ namespace Holocast.Samples
             }
         }
 
-        // Position in pixels and right button, by whichever input the project uses.
+        // Mouse position in pixels and right button, from whichever input system the project uses.
         static void ReadMouse(out Vector3 at, out bool held)
         {
             at = Vector3.zero;

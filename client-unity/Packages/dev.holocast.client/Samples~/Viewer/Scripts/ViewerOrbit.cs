@@ -37,7 +37,8 @@ namespace Holocast.Samples
             }
         }
 
-        // Position in pixels, right button, notches of the wheel; by whichever input the project uses.
+        // Mouse position in pixels, right button and wheel notches, from whichever input system the
+        // project uses.
         static void ReadMouse(out Vector3 at, out bool held, out float wheel)
         {
             at = Vector3.zero;
