@@ -104,7 +104,7 @@ func (s *Sphere) Rect(tile int) image.Rectangle {
 		edge(r+1, s.Rows, s.Height))
 }
 
-// minTile is the minimum width and height, in pixels, of a tile that encoders accept.
+// minTile is the minimum tile width and height, in pixels, that encoders accept.
 const minTile = 16
 
 // Validate returns an error that names the first invalid field.

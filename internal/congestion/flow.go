@@ -41,7 +41,7 @@ type Flow struct {
 	est Estimates
 }
 
-// Estimates are a flow's estimates of its path.
+// Estimates holds a flow's estimates of its path.
 type Estimates struct {
 	Controller  string        // configuration name
 	Phase       string        // "startup", "probe_bw_cruise", "recovery", …

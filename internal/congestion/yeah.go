@@ -61,7 +61,7 @@ func (y *YeAH) reduce() {
 	y.reduceTo(y.cwnd - reduction)
 }
 
-// OnAck grows the window in the mode of the latest round.
+// OnAck grows the window as the mode of the latest round requires.
 func (y *YeAH) OnAck(_ time.Duration, s *Sample) {
 	queued, rtt, ok := y.round.update(y.c, y.cwnd, s)
 	if ok && !y.c.InRecovery {

@@ -69,7 +69,7 @@ func (c *ClientCertificate) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.Key, "client-key", c.Key, "PEM key of the client certificate")
 }
 
-// TokenVariable is the environment variable with the token of a session.
+// TokenVariable is the environment variable that holds a session's token.
 const TokenVariable = "HOLOCAST_TOKEN"
 
 // TokenUsage is the help text of token flags.
