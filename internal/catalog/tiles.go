@@ -241,7 +241,7 @@ type RatesData struct {
 	Missing []float64    `json:"missing"`
 }
 
-// Validate checks the record against its grid.
+// Validate checks the record against the sphere's grid.
 func (r *Rates) Validate(s *Sphere) error {
 	bad := func(v float64) bool { return v < 0 || math.IsNaN(v) || math.IsInf(v, 0) }
 	d := &r.Data

@@ -61,7 +61,7 @@ type State struct {
 	LatestRTT   time.Duration
 	MinRTT      time.Duration // over the life of the connection
 
-	// CwndLimited means that the window was full at some point of the last round.
+	// CwndLimited means that the window was full at some point in the last round.
 	CwndLimited bool
 	// InRecovery means that no packet sent after the latest loss has been acknowledged.
 	InRecovery bool
