@@ -13,10 +13,10 @@ import (
 
 // Causes of failure, for errors.Is. Explain and Missing wrap one of them if it is the likely cause.
 var (
-	// ErrPrivilege means that the process lacks the privileges for eBPF.
+	// ErrPrivilege means that the process lacks the privileges that eBPF needs.
 	ErrPrivilege = errors.New("needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")
 	// ErrKernel means that the kernel lacks a feature. The message names it and the first Linux
-	// version with it.
+	// version that has it.
 	ErrKernel = errors.New("kernel too old")
 )
 

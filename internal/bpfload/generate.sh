@@ -1,6 +1,6 @@
 # Shared part of the generate.sh scripts that compile eBPF programs. They source this file, set
-# package, define programs and call: main "$@". Needs clang, llvm-strip and libbpf-dev; the
-# committed objects are from Debian 12's clang 14.
+# $package, define the function programs and call main "$@". Needs clang, llvm-strip and
+# libbpf-dev. The committed objects were built with Debian 12's clang 14.
 #
 #   generate.sh          compiles the C and writes the Go that embeds it
 #   generate.sh --check  fails if that would change a byte

@@ -72,7 +72,7 @@ struct udp {
 
 struct ipv6_extension {
 	__u8 next;
-	__u8 words; /* in units of 8 bytes, without the first 8 bytes */
+	__u8 words; /* length in units of 8 bytes, excluding the first 8 bytes */
 	__be16 fragment; /* fragment header: offset and flags */
 	__be32 id; /* in a fragment header */
 };
@@ -83,8 +83,8 @@ struct cursor {
 };
 
 /*
- * Returns the header of the given type at the cursor and advances the cursor, or NULL if the packet
- * is too short.
+ * Returns a pointer to the header of the given type at the cursor, and moves the cursor past it.
+ * Returns NULL if the packet is too short.
  */
 #define TAKE(cursor, type)                                                               \
 	({                                                                               \

@@ -23,8 +23,8 @@ type Points struct {
 	DeliveryTimeout int    `json:"deliveryTimeout"` // milliseconds; 0 = none
 	// Delivery is DeliveryStream or DeliveryDatagram. Empty means DeliveryStream.
 	Delivery string `json:"delivery,omitempty"`
-	// Error is the mean squared error of a rendered picture against that of the camera's best
-	// quality, in 8-bit levels. It may be nil.
+	// Error is the mean squared error of a rendered picture, in 8-bit levels, relative to one at
+	// the camera's best quality. It may be nil.
 	Error *float64 `json:"error,omitempty"`
 }
 
@@ -82,7 +82,7 @@ func (p *Points) validate(path string, t *Track) error {
 // LayoutVideo is the layout of a track whose groups have several frames (docs/spec/video-frame.md).
 const LayoutVideo = "W"
 
-// onGrid reports whether frames are pixels of a grid.
+// onGrid reports whether the points of a frame are the pixels of a grid.
 func (p *Points) onGrid() bool { return p.Layout == "A" || p.Layout == LayoutVideo }
 
 // PointsTrack returns the name of a camera's track at a quality.
@@ -93,15 +93,15 @@ func PointsTrack(camera int, quality string) string {
 // CameraInit is the data about a camera that a player needs before its first frame. It is sent
 // inline as initialization data, as JSON in base64.
 type CameraInit struct {
-	// Grid is the lens of the frame's pixel grid. Players use it to compute the ray table of layouts
-	// A and W.
+	// Grid holds the intrinsics of the frame's pixel grid. Players use it to compute the ray table
+	// of layouts A and W.
 	Grid camera.Intrinsics `json:"grid"`
 	// Pose maps grid camera coordinates to session coordinates, in millimetres.
 	Pose camera.Transform `json:"pose"`
 	// DepthMin and DepthMax bound the depths in frames, in millimetres.
 	DepthMin uint16 `json:"depthMin"`
 	DepthMax uint16 `json:"depthMax"`
-	// Calibration is the sensor's complete calibration, which exports need. It may be nil.
+	// Calibration is the sensor's complete calibration, which is needed for export. It may be nil.
 	Calibration *camera.Calibration `json:"calibration,omitempty"`
 }
 

@@ -19,8 +19,8 @@ type Properties interface {
 }
 
 // Read applies the next object and returns the current catalog. properties lists the object's
-// properties, then the track's; the first that contain MSF_COMPRESSION apply. On error the catalog
-// is unchanged.
+// properties, then the track's; the first MSF_COMPRESSION found applies. On error the catalog is
+// unchanged.
 func (r *Reader) Read(payload []byte, properties ...Properties) (*Catalog, error) {
 	compression := uint64(0)
 	for _, p := range properties {

@@ -11,8 +11,7 @@ import (
 type Sound struct {
 	Microphone     int    `json:"microphone"`     // index in the session, as in the track's name
 	MicrophoneName string `json:"microphoneName"` // the device's name
-	// Position is the place from which sound comes, x, y, z in studio space in millimetres; nil if
-	// it has none.
+	// Position is where the sound comes from: x, y, z in studio space in millimetres, or nil.
 	Position []float64 `json:"position,omitempty"`
 	// Delivery is DeliveryStream or DeliveryDatagram. Empty means DeliveryStream.
 	Delivery string `json:"delivery,omitempty"`
@@ -33,7 +32,7 @@ const (
 // SoundTrack returns the name of a microphone's track.
 func SoundTrack(microphone int) string { return fmt.Sprintf("audio/%d", microphone) }
 
-// Channels returns the number of channels of a track of sound, 0 if it is neither mono nor stereo.
+// Channels returns the number of channels of a sound track, or 0 if it is neither mono nor stereo.
 func (t *Track) Channels() int {
 	switch t.ChannelConfig {
 	case "1":
@@ -44,7 +43,7 @@ func (t *Track) Channels() int {
 	return 0
 }
 
-// Sounds returns the microphones' tracks in the session's namespace, in their order.
+// Sounds returns the microphones' tracks in the session's namespace, ordered by microphone.
 func (c *Catalog) Sounds() []Track {
 	var tracks []Track
 	for _, t := range c.Tracks {

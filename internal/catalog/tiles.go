@@ -104,7 +104,7 @@ func (s *Sphere) Rect(tile int) image.Rectangle {
 		edge(r+1, s.Rows, s.Height))
 }
 
-// minTile is the minimum width and height, in pixels, of a tile that encoders accept.
+// minTile is the minimum tile width and height, in pixels, that encoders accept.
 const minTile = 16
 
 // Validate returns an error that names the first invalid field.
@@ -241,7 +241,7 @@ type RatesData struct {
 	Missing []float64    `json:"missing"`
 }
 
-// Validate checks the record against its grid.
+// Validate checks the record against the sphere's grid.
 func (r *Rates) Validate(s *Sphere) error {
 	bad := func(v float64) bool { return v < 0 || math.IsNaN(v) || math.IsInf(v, 0) }
 	d := &r.Data

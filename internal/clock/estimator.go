@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	// window bounds the age of the stamps in use. It is long enough to include one that met an
-	// empty queue, and short enough to keep drift small.
+	// window bounds the age of the stamps in use. It is long enough to include one that was not
+	// delayed by a queue, and short enough to keep drift small.
 	window = 10 * time.Second
 	// maxDrift bounds the drift between two clocks. A poor quartz drifts by 50 ppm.
 	maxDrift = 50e-6
-	// stepMargin is the deviation beyond known queueing above which a stamp is suspected to follow
-	// a clock step.
+	// stepMargin is the deviation, beyond queueing and drift, above which a stamp is suspected to
+	// follow a clock step.
 	stepMargin = 20 * time.Millisecond
 	// stepStamps is the number of consecutive suspects that confirm a step.
 	stepStamps = 5
@@ -67,7 +67,7 @@ func (e *Estimator) Observe(s Stamp, arrived time.Time, rtt RTT) {
 		if len(e.suspects) < stepStamps {
 			return
 		}
-		// Queueing and stray packets do not explain so many suspects: a clock was set or the path
+		// Queueing and stray packets cannot explain so many suspects: a clock was set or the path
 		// changed. Restart from the suspects.
 		e.samples = append(e.samples[:0], e.suspects...)
 		e.suspects = e.suspects[:0]
@@ -87,8 +87,8 @@ func (e *Estimator) suspect(n sample, rtt RTT) bool {
 	return off.Abs() > stepMargin+drift+queue
 }
 
-// choose drops samples outside the window and selects the one with the least delay plus possible
-// drift since.
+// choose drops samples outside the window and selects the one with the lowest sum of delay and
+// possible drift since.
 func (e *Estimator) choose() {
 	drop := 0
 	for drop < len(e.samples)-1 && (e.latest-e.samples[drop].at > window || len(e.samples)-drop > maxSamples) {
@@ -97,7 +97,8 @@ func (e *Estimator) choose() {
 	e.samples = append(e.samples[:0], e.samples[drop:]...)
 	best := math.Inf(-1)
 	for _, s := range e.samples {
-		// Subtract the first sample's relay, because ns since 1970 do not fit a float64.
+		// Subtract the first sample's relay, because ns since 1970 exceed the precision of a
+		// float64.
 		score := float64(s.relay-e.samples[0].relay) - maxDrift*float64(e.latest-s.at)
 		if score >= best {
 			best, e.best = score, s
@@ -121,9 +122,9 @@ func (e *Estimator) Now() time.Time { return e.At(time.Now()) }
 // Estimate is an estimator's state at one point in time.
 type Estimate struct {
 	Offset time.Duration // relay clock − local clock
-	// Error bounds the error of Offset, provided that some stamp in the window met no queue. It is
-	// half the minimum RTT, because the whole delay may be in one direction, plus the drift since
-	// that stamp.
+	// Error bounds the error of Offset, provided that some stamp in the window was not delayed by a
+	// queue. It is half the minimum RTT, because the whole delay may be in one direction, plus the
+	// drift since that stamp.
 	Error   time.Duration
 	Samples int // stamps in the window; 0 if Offset is unknown
 	Steps   int // number of detected clock steps

@@ -3,8 +3,8 @@
 // other endpoint estimates the offset of its own clock with an [Estimator]. Capture times and frame
 // delays use the relay's clock.
 //
-// The estimator is a one-way minimum filter like NTP's clock filter (RFC 5905 §10): a stamp that
-// met no queue arrives half a minimum RTT after it was sent, and queueing can only delay it.
+// The estimator is a one-way minimum filter like NTP's clock filter (RFC 5905 §10): a stamp that is
+// not queued arrives half a minimum RTT after it was sent, and queueing can only delay it.
 package clock
 
 import (

@@ -97,7 +97,7 @@ func rejectedSetting(b []byte, into any, refused error) (entry, bool) {
 	return entry{}, false
 }
 
-// kindOf describes the text that a type would have accepted.
+// kindOf describes the values that the setting accepts, judging by the error.
 func kindOf(refused error) string {
 	switch text := refused.Error(); {
 	case strings.HasPrefix(text, "ParseAddr("):
@@ -116,7 +116,7 @@ var (
 	wrongType    = regexp.MustCompile("^cannot unmarshal !!\\S+(?: `(.*)`)? into (\\S+)")
 
 	number = regexp.MustCompile(`^\d+$`)
-	// settingName matches the setting at the start of a validation error.
+	// settingName matches the setting's name at the start of a validation error.
 	settingName = regexp.MustCompile(`^[a-z][A-Za-z0-9]*(?:\[\d+\]|\.[A-Za-z0-9_-]+)*`)
 )
 
@@ -172,8 +172,8 @@ func kind(name string) string {
 	return cmp.Or(kinds[name], name)
 }
 
-// Locate prefixes a validation error with the file, and with the line if the error begins with the
-// name of a setting in the file.
+// Locate prefixes a validation error with the file and line of the setting, section or list that it
+// names at its start. It returns other errors unchanged.
 func Locate(file string, err error) error {
 	if err == nil || file == "" {
 		return err

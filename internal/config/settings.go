@@ -105,8 +105,8 @@ func (s Setting) usage() string {
 
 // AddFlags adds the flags of the settings with the given keys, or of all settings if there are no
 // keys. cfg is a pointer to the configuration, which holds the defaults and receives the values.
-// Strings, numbers, booleans, durations, lists and maps of strings, encoding.TextUnmarshaler and
-// pflag.Value have flags.
+// Flags support strings, numbers, booleans, durations, lists and maps of strings,
+// encoding.TextUnmarshaler and pflag.Value.
 func (t Table) AddFlags(fs *pflag.FlagSet, cfg any, keys ...string) {
 	for _, s := range t {
 		name := s.flagName()
@@ -122,7 +122,7 @@ func (t Table) AddFlags(fs *pflag.FlagSet, cfg any, keys ...string) {
 	}
 }
 
-// addFlag adds a flag for a field. It returns false if a flag cannot have the field's type.
+// addFlag adds a flag for a field. It returns false if flags do not support the field's type.
 func addFlag(fs *pflag.FlagSet, name, usage string, field reflect.Value) bool {
 	switch p := field.Addr().Interface().(type) {
 	case pflag.Value:
@@ -228,7 +228,7 @@ func (s Setting) field(cfg any) reflect.Value {
 	return v
 }
 
-// child returns the field of a struct that a YAML key names, also in inlined structs.
+// child returns the field of a struct that a YAML key names, including fields of inlined structs.
 func child(v reflect.Value, key string) reflect.Value {
 	if v.Kind() != reflect.Struct {
 		return reflect.Value{}

@@ -75,10 +75,10 @@ const (
 //   - Noise floor: a round whose losses stay below LossThresh (2 %) does not lower
 //     the short-term model (§5.5.10.3). On a path of 400 Mbit/s and 40 ms with one
 //     packet in 2000 lost, most rounds have a loss, and each would lower the rate to
-//     PacingMarginPercent below its previous value: 380 Mbit/s in simulation, 396 with
-//     the floor. For a stream of frames the lowered rate would be the application's,
-//     not the path's, and a frame paced at the stream's average rate arrives an
-//     interval late.
+//     PacingMarginPercent below its previous value. In simulation the floor raises the
+//     rate from 380 to 396 Mbit/s. For a stream of frames the lowered rate would be the
+//     application's, not the path's, and a frame paced at the stream's average rate
+//     arrives an interval late.
 //   - Delay variation that is not caused by the flow's own queue makes the volume in
 //     flight and the rates of single rounds vary. extra_acked is therefore added to
 //     the bounds inflight_longterm and inflight_shortterm (§5.6.4.7), as it is to
@@ -91,32 +91,33 @@ const (
 //     the queue is empty. A ProbeRTT that found no lower RTT is repeated after
 //     MinRTTFilterLen, not ProbeRTTInterval. With delays of 20 to 70 ms each way this
 //     carries 391 of 400 Mbit/s in simulation, 384 if extra_acked is added only to
-//     inflight_longterm. With constant delay the last change raises 392 to 397.
+//     inflight_longterm. With constant delay the last change raises 392 to 397 Mbit/s.
 //   - A flow limited by the application rather than by its window does not enter
 //     ProbeRTT. It leaves the queue empty between its frames, so its samples refresh
 //     min_rtt as an idle period does (§5.3.4.2).
-//   - An idle period ends the interval of extra_acked with its count; the draft resets only the interval's start
-//     (§5.4.1). The count would grow with every frame of a stream that leaves the path idle in between, and the window
-//     with it: to 20 MB within ten seconds for 100 kB every 50 ms.
+//   - An idle period ends the interval of extra_acked and resets its count; the draft
+//     resets only the interval's start (§5.4.1). Otherwise the count, and with it the
+//     window, would grow with every frame of a stream that leaves the path idle in
+//     between: to 20 MB within ten seconds for 100 kB every 50 ms.
 //   - Startup ends after two consecutive rounds that lose more than they deliver
 //     (§5.3.1.3). A stream of frames below the path's rate stays in Startup, paced
 //     faster than the path's rate. Once that rate falls below the stream's, the end of
-//     each burst is lost, which is one range of packets and not six, and its
-//     retransmission is lost the same way. When a path of 2 Mbit/s with a queue of
+//     each burst is lost, which is only one of the six ranges of packets that the draft
+//     requires, and its retransmission is lost the same way. When a path of 2 Mbit/s with a queue of
 //     150 ms fell to 0.4 Mbit/s, frames of the highest priority were more than a
 //     second late. If the application limits the flow, the first such round ends
-//     Startup, which could not find more bandwidth then.
-//   - ECN: the draft requires that CE marks are treated as congestion (§3.7) but not
-//     how. The first mark of a round trip counts as a loss above LossThresh.
+//     Startup, because it could not find more bandwidth anyway.
+//   - ECN: the draft requires that CE marks are treated as congestion (§3.7) but does
+//     not say how. The first mark of a round trip counts as a loss above LossThresh.
 //   - A standing queue counts as congestion even without loss. The estimates of BBR
-//     flows that probe in turns add up to more than the path's rate; with a window of
+//     flows that probe in turn add up to more than the path's rate; with a window of
 //     twice that in ProbeBW_CRUISE they hold a queue and leave CUBIC flows little more
-//     than Headroom. A queue stands if the lowest RTT of each of six rounds exceeds
+//     than Headroom. A queue is standing if the lowest RTT of each of six rounds exceeds
 //     min_rtt by more than an eighth, the range of those rounds and twice extra_acked.
 //     CRUISE then keeps (1 - Headroom) times the estimated bandwidth-delay product in
 //     flight, and one product after the queue is gone, until ProbeBW_REFILL. While the
-//     queue stands, the next probe waits for the bound in round trips (§5.3.3.8), not
-//     for the clock. Delay variation as above does not count as a queue.
+//     queue stands, the next probe waits for the limit in round trips (§5.3.3.8), not
+//     for the clock. Delay variation as described above does not count as a queue.
 //
 // Fairness in simulation at 100 Mbit/s and 30 ms: with a queue of 0.5, 1, 2 and 4 bandwidth-delay
 // products, a CUBIC flow sharing the path with one BBR flow gets 40, 32, 47 and 57 Mbit/s (28, 27,
@@ -126,7 +127,7 @@ const (
 // with Jain's index 0.99 (0.94 to 1 without). If a busy host sends ACKs every 2 ms, extra_acked
 // raises the windows, and each of two CUBIC flows gets 14 Mbit/s with a queue of one product (2
 // Mbit/s without). At 30 Mbit/s and 100 ms, where the two or three seconds between probes are 25
-// rounds, CUBIC gets 3 Mbit/s of its fair 15 either way, a limitation of the draft.
+// rounds, CUBIC gets 3 Mbit/s instead of its fair 15 with or without the rule, a limitation of the draft.
 //
 // A stream of frames that never fills the path stays in Startup or ProbeBW_UP (appendix A.7), paced
 // at 2.77 or 1.25 times the highest measured rate. Each frame then leaves within its interval, and

@@ -204,7 +204,8 @@ func (b *BBR) adaptToQueue() {
 }
 
 // queueStands reports whether packets queued in each of the latest rounds for longer than delay
-// variation explains. Delay variation is the range of those rounds' RTTs plus twice extra_acked.
+// variation explains: the range of those rounds' RTTs plus the time to send twice extra_acked. It
+// returns false if the application limits the flow.
 func (b *BBR) queueStands() bool {
 	low, high := slices.Min(b.rttRounds[:]), slices.Max(b.rttRounds[:])
 	if low == 0 || b.rs.AppLimited || b.maxBw == 0 {

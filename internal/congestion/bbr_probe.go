@@ -129,8 +129,8 @@ func (b *BBR) updateProbeBWCyclePhase() {
 	}
 }
 
-// probeIfDue implements IsTimeToProbeBW (§5.3.3.8). The clock triggers probes for unused bandwidth,
-// which does not exist while a queue stands.
+// probeIfDue implements IsTimeToProbeBW (§5.3.3.8). The clock triggers probes for unused bandwidth.
+// While a queue stands there is none.
 func (b *BBR) probeIfDue() bool {
 	due := !b.queueStanding && b.now > b.cycleStamp+b.bwProbeWait ||
 		b.roundsSinceProbeUp >= min(b.targetInflight()/b.c.MaxDatagramSize, bbrMaxCoexistRounds)

@@ -29,7 +29,8 @@ type Controller interface {
 	// OnAck is called after an ACK that newly acknowledges ack-eliciting packets.
 	OnAck(now time.Duration, s *Sample)
 	// OnECN is called after an ACK with new CE marks (RFC 9002 §7.1), before its OnAck. episode is
-	// true once per round trip, until packets sent after the response are acknowledged.
+	// true if a packet sent after the previous response has been acknowledged: at most once per
+	// round trip.
 	OnECN(now time.Duration, s *Sample, episode bool)
 	// OnSpuriousLoss is called once all packets of the latest loss episode have arrived.
 	OnSpuriousLoss(now time.Duration)
@@ -60,7 +61,7 @@ type State struct {
 	LatestRTT   time.Duration
 	MinRTT      time.Duration // over the life of the connection
 
-	// CwndLimited means that the window was full at some point of the last round.
+	// CwndLimited means that the window was full at some point in the last round.
 	CwndLimited bool
 	// InRecovery means that no packet sent after the latest loss has been acknowledged.
 	InRecovery bool

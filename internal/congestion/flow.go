@@ -41,7 +41,7 @@ type Flow struct {
 	est Estimates
 }
 
-// Estimates are a flow's estimates of its path.
+// Estimates holds a flow's estimates of its path.
 type Estimates struct {
 	Controller  string        // configuration name
 	Phase       string        // "startup", "probe_bw_cruise", "recovery", …
@@ -247,7 +247,7 @@ func (r *lossRun) add(h *history, number int64) {
 	r.last, r.lastSent = number, sent
 }
 
-// isPersistent implements RFC 9002 §7.6.1 and §7.6.2: all ack-eliciting packets sent over more than
+// isPersistent implements RFC 9002 §7.6.1 and §7.6.2: all ack-eliciting packets sent over at least
 // three probe timeouts were lost.
 func (f *Flow) isPersistent() bool {
 	r := &f.lossRun

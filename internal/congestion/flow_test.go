@@ -142,8 +142,8 @@ func TestPacer(t *testing.T) {
 	if got := float64(sent); got < 0.98*rate {
 		t.Errorf("woken late: %.0f bytes in a second, want %.0f", got, rate)
 	}
-	// The pacer keeps the rate even if woken 20 ms late each time, as long as half a round trip is
-	// longer.
+	// The pacer keeps the rate even if woken 20 ms late each time, provided that half a round trip
+	// is longer.
 	p.catchUp = 25 * time.Millisecond
 	sent, now = 0, 2*time.Second
 	for now < 3*time.Second {

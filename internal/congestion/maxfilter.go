@@ -25,8 +25,8 @@ func (f *maxFilter) update(value float64, at, window int64) float64 {
 	case value >= b[2].value:
 		b[2].value, b[2].at = value, at
 	}
-	// Promote the next candidate when the best leaves the window, or when a part of the window has
-	// passed without a new candidate.
+	// Promote the next candidate when the best leaves the window. Take this sample as a candidate
+	// when a part of the window has passed without a new one.
 	switch age := at - b[0].at; {
 	case age > window:
 		b[0], b[1] = b[1], b[2]

@@ -7,12 +7,12 @@ const (
 	// UDP segmentation-offload buffer (draft-ietf-ccwg-bbr §5.6.3).
 	quantumTime = time.Millisecond
 	maxQuantum  = 64 << 10
-	// catchUpLeast is the part of a late wake-up that the pacer makes up for: Go's timers are up to
-	// a millisecond late in a sleeping process. If half a round trip is longer, it applies up to
-	// catchUpMost: on a busy machine a process waits tens of milliseconds for a processor, and
-	// without catching up the lost time would lower the estimate of the path's rate. In simulation
-	// with delays of 20 to 70 ms and a process stopped for 10 of every 20 ms, this raises the rate
-	// from 60–280 Mbit/s to 330–380.
+	// The pacer makes up for late wake-ups by up to catchUpLeast, or by up to half the minimum RTT
+	// if that is longer, but never by more than catchUpMost. Go's timers are up to a millisecond
+	// late in a sleeping process. On a busy machine a process waits tens of milliseconds for a
+	// processor, and without catching up the lost time would lower the estimate of the path's rate.
+	// In simulation with delays of 20 to 70 ms and a process stopped for 10 of every 20 ms, the
+	// longer limit raises the rate from 60–280 Mbit/s to 330–380.
 	catchUpLeast = 2 * time.Millisecond
 	catchUpMost  = 25 * time.Millisecond
 )

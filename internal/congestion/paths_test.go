@@ -159,7 +159,7 @@ func TestFrames(t *testing.T) {
 }
 
 // TestWindowOfFrames sends frames that leave the path idle in between. The window must not grow with their number: the
-// acknowledgements of earlier frames are no burst.
+// acknowledgements of earlier frames are not a burst.
 func TestWindowOfFrames(t *testing.T) {
 	const product = int64(120 * mbit * 0.02)
 	for _, size := range []int{50_000, 100_000, 150_000, 250_000} {

@@ -72,8 +72,8 @@ func (h *history) get(number int64) *packet {
 }
 
 // deliveredBetween reports whether a packet numbered between first and last, both excluded, was
-// acknowledged. Packets no longer tracked count as acknowledged, because a lost packet would itself
-// be the first of the run.
+// acknowledged. Packets no longer tracked count as acknowledged: had one been lost, it would have
+// taken the place of first.
 func (h *history) deliveredBetween(first, last int64) bool {
 	if first+1 < last && first+1 < h.base {
 		return true

@@ -15,7 +15,7 @@ const (
 
 // YeAH implements YeAH-TCP: A. Baiocchi, A. P. Castellani and F. Vacirca, "YeAH-TCP: Yet Another
 // Highspeed TCP", PFLDnet 2007, §III. While its estimated queue is short it grows like Scalable TCP
-// (Fast mode), otherwise like Reno (Slow mode), and drains its own queue (precautionary
+// (Fast mode); otherwise it grows like Reno (Slow mode) and drains its own queue (precautionary
 // decongestion).
 type YeAH struct {
 	window
@@ -61,7 +61,7 @@ func (y *YeAH) reduce() {
 	y.reduceTo(y.cwnd - reduction)
 }
 
-// OnAck grows the window in the mode of the latest round.
+// OnAck grows the window as the mode of the latest round requires.
 func (y *YeAH) OnAck(_ time.Duration, s *Sample) {
 	queued, rtt, ok := y.round.update(y.c, y.cwnd, s)
 	if ok && !y.c.InRecovery {

@@ -69,7 +69,7 @@ func (c *ClientCertificate) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.Key, "client-key", c.Key, "PEM key of the client certificate")
 }
 
-// TokenVariable is the environment variable with the token of a session.
+// TokenVariable is the environment variable that holds a session's token.
 const TokenVariable = "HOLOCAST_TOKEN"
 
 // TokenUsage is the help text of token flags.
@@ -326,7 +326,7 @@ func AskHash(ctx context.Context, u *url.URL) (hash [32]byte, err error) {
 }
 
 // refused reports whether the relay denied access permanently. It returns false if the token comes
-// from a file or from Renew, because it may change.
+// from a file, which may change, or if Renew now returns another token or client certificate.
 func (t Target) refused(err error) bool {
 	if t.Renew != nil {
 		if next := t.Renew(); next.Token != t.Token || next.Client != t.Client {

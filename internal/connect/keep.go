@@ -159,7 +159,7 @@ type link struct {
 
 type settledKey struct{}
 
-// Settled reports that the session whose use has ctx has taken over from the previous one; see
+// Settled reports that the session whose use received ctx has taken over from the previous one; see
 // KeepMoving. It may be called repeatedly.
 func Settled(ctx context.Context) {
 	if settle, ok := ctx.Value(settledKey{}).(func()); ok {

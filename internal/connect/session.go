@@ -90,7 +90,7 @@ func Subscribe(
 	}
 }
 
-// Ended reports whether err means that the publisher ended the track.
+// Ended reports whether err means that the track or the subscription has ended.
 func Ended(err error) bool {
 	var done *moqt.DoneError
 	return errors.As(err, &done) && (done.Code == wire.DoneTrackEnded || done.Code == wire.DoneSubscriptionEnded)

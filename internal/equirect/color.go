@@ -10,7 +10,7 @@ import (
 	"holocast/internal/ffmpeg"
 )
 
-// FFmpeg's names of code points of ITU-T H.273, each with zscale's name.
+// FFmpeg's names for code points of ITU-T H.273, mapped to zscale's.
 var (
 	zscaleMatrices = names("gbr", "bt709", "fcc", "bt470bg", "smpte170m", "smpte240m=7", "ycgco", "bt2020nc", "bt2020c",
 		"chroma-derived-nc", "chroma-derived-c", "ictcp")

@@ -176,7 +176,8 @@ func TestHDR(t *testing.T) {
 	}
 }
 
-// psnr returns the peak signal-to-noise ratio of samples in dB, or 0 if their numbers differ.
+// psnr returns the peak signal-to-noise ratio of samples in dB, or 0 if the slices differ in
+// length.
 func psnr(a, b []byte) float64 {
 	if len(a) != len(b) {
 		return 0

@@ -236,7 +236,7 @@ func (v *Video) chooseLayout(asked string, meta spherical.Metadata) error {
 		v.layout, v.rightFirst = meta.Stereo, meta.RightFirst
 		return nil
 	default:
-		return fmt.Errorf("its eyes are arranged as %.40s; supported are %s and %s. If this is wrong, set --stereo",
+		return fmt.Errorf("its eyes are arranged as %.40s, not %s or %s; if this is wrong, set --stereo",
 			meta.Stereo, spherical.TopBottom, spherical.SideBySide)
 	}
 	if meta.Projection != "" {
@@ -353,7 +353,7 @@ func (v *Video) Start(ctx context.Context) (*Reader, error) {
 	if v.Input.Live() {
 		filter = fmt.Sprintf("fps=%d/%d", v.FPSNum, v.FPSDen)
 	}
-	// Scale even an input of this size, because its size may change.
+	// Scale even if the input already has this size, because its size may change.
 	w, h := v.frameSize()
 	filter += fmt.Sprintf(",scale=%d:%d:flags=area%s,setsar=1", w, h, v.colors.scale)
 	if v.colors.filter != "" {

@@ -315,8 +315,8 @@ func unknownSound(t *testing.T, path string) string {
 	return path
 }
 
-// TestRotated checks that films rotated by the track's matrix (tkhd), as by a phone or camera, play as
-// in FFmpeg.
+// TestRotated checks that films rotated by the track's matrix (tkhd), as phones and cameras record
+// them, play as in FFmpeg.
 func TestRotated(t *testing.T) {
 	for _, tt := range []struct {
 		degrees int
@@ -485,7 +485,7 @@ func TestFFmpegMissing(t *testing.T) {
 	}
 }
 
-// TestSound reads sound as Opus and, as from an FFmpeg without libopus, as AAC.
+// TestSound reads sound as Opus, and as AAC, which is used if FFmpeg lacks libopus.
 func TestSound(t *testing.T) {
 	path := film(t, "a.mp4", "128x64", "-f", "lavfi", "-i", "sine=duration=1")
 	for _, aac := range []bool{false, true} {

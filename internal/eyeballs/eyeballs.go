@@ -81,7 +81,7 @@ func dialWith[C any](
 	return r.run(ctx, resolve)
 }
 
-// family is an address family. Its value is its rank.
+// family is an address family. The one with the lower value is tried first.
 type family int
 
 const (
@@ -100,7 +100,7 @@ type outcome[C any] struct {
 	err  error
 }
 
-// race is a connection attempt to a host.
+// race is a set of concurrent connection attempts to a host.
 type race[C any] struct {
 	dial    func(context.Context, netip.AddrPort) (C, error)
 	discard func(C)
@@ -121,7 +121,8 @@ type race[C any] struct {
 
 func (r *race[C]) run(ctx context.Context, resolve lookup) (none C, err error) {
 	if r.host == "localhost" {
-		// On loopback, programs often serve only IPv4, and no error reports a refused IPv6 attempt.
+		// Try IPv4 first on loopback: programs often serve only IPv4 there, and a refused IPv6
+		// attempt may report no error.
 		r.next = ipv4
 	}
 	for f, network := range []string{"ip6", "ip4"} {

@@ -16,7 +16,8 @@ type stream struct {
 	tail       *piece // may have the last byte
 }
 
-// piece is a run of a stream's unacknowledged bytes with a common history. It is ready (in a tree) or under way.
+// piece is a run of a stream's unacknowledged bytes that are in the same flights. It is ready (in a tree) or
+// under way.
 type piece struct {
 	s           *stream
 	start, end  int64
@@ -39,10 +40,10 @@ type flight struct {
 	length     int64
 	window     uint64
 	due        time.Duration // predicted acknowledgement
-	plain      time.Duration // due without the correction by earlier errors
+	plain      time.Duration // due without the correction for earlier errors
 	sent       bool
 	left       time.Duration // when its last byte left, or it was assigned
-	first      bool          // with nothing else under way on its path
+	first      bool          // sent while nothing else was under way on its path
 	copied     bool          // all its pieces have copies
 	copy       bool
 	prev, next *flight // of the path, by number
@@ -59,11 +60,11 @@ type path struct {
 	filled            bool          // the measured bytes filled the path
 	fresh             *flight       // oldest flight after the last acknowledged one
 	uncopied          *flight       // no flight before it needs a copy
-	bias, dev         float64       // seconds after the prediction: mean, mean deviation
+	bias, dev         float64       // lateness in seconds: mean, mean deviation
 	learned           time.Duration // when they changed
-	backlog           float64       // bytes queued at its bottleneck at the time since
+	backlog           float64       // bytes queued at its bottleneck at time since
 	since             time.Duration
-	pointer           place // next byte backward, exclusive
+	pointer           place // exclusive end of the next backward segment
 	window            uint64
 	region            int // NewPaper: its part of the window
 	backward, waiting bool
@@ -83,7 +84,8 @@ type book struct {
 	sees    bool // the transport calls Sent
 	stale   []uint64
 	now     time.Duration
-	// over, if set, is called when a flight ends: acknowledged, or overtaken by a copy that won.
+	// over, if set, is called when a flight ends: it was acknowledged, or all its bytes arrived
+	// with other flights (overtaken).
 	over func(f *flight, overtaken bool)
 
 	freePieces  []*piece
@@ -119,7 +121,7 @@ func (b *book) newPiece(s *stream, start, end int64) *piece {
 	return p
 }
 
-// forget drops a piece that no flight holds any more.
+// forget drops a piece that is no longer in any flight.
 func (b *book) forget(p *piece) {
 	if p.in != nil {
 		p.in.remove(p)
@@ -218,8 +220,8 @@ func (b *book) Truncate(id uint64, offset int64) []uint64 {
 	return b.stale
 }
 
-// finish forgets a piece that has arrived with flight f, or is not wanted (nil). Other flights that only it kept
-// alive become stale.
+// finish forgets a piece that arrived with flight f, or that is no longer wanted if f is nil. Other flights
+// become stale if no unacknowledged piece is left in them.
 func (b *book) finish(p *piece, f *flight) {
 	for _, g := range p.flights {
 		if g == f {
@@ -246,7 +248,7 @@ func remove[T comparable](s []T, v T) []T {
 	return s
 }
 
-// cut splits a piece; it returns the part from offset on.
+// cut splits a piece at offset and returns the second part.
 func (b *book) cut(p *piece, offset int64) *piece {
 	q := b.newPiece(p.s, offset, p.end)
 	for _, f := range p.flights {
@@ -265,7 +267,7 @@ func (b *book) cut(p *piece, offset int64) *piece {
 	return q
 }
 
-// take makes a flight of the bytes from start to end of a ready piece.
+// take assigns the bytes from start to end of a ready piece to a new flight on t.
 func (b *book) take(t *path, p *piece, start, end int64) *flight {
 	if start > p.start {
 		p = b.cut(p, start)
@@ -352,7 +354,7 @@ func (b *book) SetPath(id int, e Estimate) {
 	changed := t.Down != e.Down
 	t.Estimate = e
 	if changed {
-		// Its old segments say nothing about new ones.
+		// Segments from before the change say nothing about new ones.
 		t.fresh, t.bias, t.dev, t.carried, t.filled = nil, 0, 0, 0, false
 		b.settle()
 	}
@@ -370,8 +372,8 @@ func (b *book) RemovePath(id int) {
 	b.settle()
 }
 
-// settle makes the segments of paths that are down ready again if another path is up. When a path returns, QUIC
-// repeats its lost packets, so its segments are under way again.
+// settle makes the segments of down paths ready again if another path is up. When a path comes back, QUIC
+// retransmits its lost packets, so its segments count as under way again.
 func (b *book) settle() {
 	up := slices.ContainsFunc(b.paths, func(t *path) bool { return !t.Down })
 	for _, t := range b.paths {
@@ -389,7 +391,7 @@ func (b *book) settle() {
 	}
 }
 
-// makeReady returns a piece to the ready ones unless a live path has it.
+// makeReady puts a piece back into the ready tree unless a live path is sending it.
 func (b *book) makeReady(p *piece) {
 	if p.in != nil || slices.ContainsFunc(p.flights, func(f *flight) bool { return !f.path.Down }) {
 		return
@@ -399,7 +401,7 @@ func (b *book) makeReady(p *piece) {
 		b.ready.insert(p)
 		return
 	}
-	// Without flights it has no history: it joins its neighbours.
+	// Merge a piece that has no flights with neighbours that have none.
 	pos := b.ready.rank(p.place())
 	if next, _ := b.ready.at(pos); next != nil && next.s == p.s && next.start == p.end && len(next.flights) == 0 {
 		end := next.end
@@ -471,7 +473,7 @@ func (b *book) lose(f *flight) {
 	b.drop(f)
 }
 
-// size returns the bytes of a path's segment: about 4 ms of a rate.
+// size returns the segment length in bytes for a path of the given rate: about 4 ms of data.
 func (b *book) size(rate float64) int64 {
 	return min(max(int64(rate*0.004), b.MinSegment), b.MaxSegment)
 }

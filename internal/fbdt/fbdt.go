@@ -4,26 +4,27 @@
 // The bytes to send have an order: by priority, then by stream and offset. Two paths work on a window of them from
 // both ends, forward and backward, and meet wherever their rates bring them. No prediction of rates is needed to split
 // the window, and a path that slows down leaves more of it to the other (§3.1). Each path has its own connection and
-// congestion control and repeats its lost packets; the peer acknowledges segments over any path.
+// congestion control and retransmits its lost packets; the peer acknowledges segments over any path.
 //
-// NewPaper is the printed protocol (§3.2). One window of 1 MB is under way. The path with the least RTT is the forward
-// one. When the pointers have met, the path whose segments are acknowledged first waits one RTT of the other, sends
-// the other's unacknowledged segments again, and loads the next window without waiting for them.
+// NewPaper returns the published protocol (§3.2), which sends one window of 1 MB at a time. The path with the least RTT
+// is the forward one. When the pointers have met, the path whose segments are acknowledged first waits one RTT of the
+// other, sends the other's unacknowledged segments again, and loads the next window without waiting for them.
 //
-// New keeps the pointers but never stops at the end of a window:
+// New returns a scheduler that keeps the pointers but never stops at the end of a window:
 //
 //   - A path predicts the arrival of its next segment: half its RTT, its queue, the segment's transmission time, and
-//     the mean error of earlier predictions. Within that time the other paths deliver x bytes.
+//     the mean lateness of earlier segments. Within that time the other paths deliver x bytes.
 //   - The path with the earliest arrival sends the first ready bytes.
-//   - Any other path places a backward pointer one window behind byte x and sends what precedes the pointer until it
-//     meets byte x. The next window follows. Thus a path with a long delay works many windows ahead. If fewer than x
-//     bytes are ready, it would only delay them and stays idle. From 4 MiB on, it expects more and takes the last.
-//   - A segment whose acknowledgement is overdue, or that another path would deliver sooner, is sent again there.
-//     Useless copies take at most 1 % of the bytes. The first arrival makes the other one stale.
-//   - Segments of a silent path (Estimate.Down) are ready again for the other paths.
-//   - A path with an unknown rate explores it with small segments from the end.
+//   - Any other path places a backward pointer one window behind byte x and sends the bytes before the pointer until it
+//     reaches byte x. Then it starts on the next window. Thus a path with a long delay works many windows ahead. If
+//     fewer than x bytes are ready, it would only delay them and stays idle. If at least 4 MiB are ready, it expects
+//     more to follow and takes the last of them.
+//   - A segment whose acknowledgement is overdue, or that another path would deliver sooner, is sent again over that
+//     path. Useless copies take at most 1 % of the bytes. Whichever arrives first makes the other stale.
+//   - Segments of a silent path (Estimate.Down) become ready again for the other paths.
+//   - A path with an unknown rate is probed with small segments from the end.
 //
-// A path is idle only if its segment would complete nothing sooner.
+// A path stays idle only if sending over it would complete nothing sooner.
 package fbdt
 
 import "time"
@@ -36,11 +37,11 @@ type Priority struct {
 
 // Estimate is the current knowledge of a path.
 type Estimate struct {
-	Rate float64       // bytes/s; 0 = unknown: small segments explore it. Report 0 again once an estimate is stale
+	Rate float64       // bytes/s; 0 = unknown: small segments probe it. Report 0 again once the estimate is stale
 	RTT  time.Duration // round trip without queues; 0 = unknown
 	Var  time.Duration // mean deviation of RTT
-	// Limited means that Rate is a lower bound, because the data sent so far did not fill the path; Guess, that nothing
-	// has measured it.
+	// Limited means that Rate is a lower bound, because the data sent so far did not fill the path. Guess means that
+	// Rate has not been measured.
 	Limited, Guess bool
 	Down           bool // silent despite outstanding data: the path gets no segment, and its segments go to other paths
 }
@@ -50,7 +51,7 @@ type Segment struct {
 	Number         uint64 // unique per scheduler, from 0
 	Stream         uint64
 	Offset, Length int64 // bytes
-	Copy           bool  // its bytes are still under way on another path, too
+	Copy           bool  // its bytes are also under way on another path
 	Window         uint64
 }
 
@@ -60,26 +61,31 @@ type Scheduler interface {
 	// Add appends n bytes to a stream, which the first call creates. A transport may count the end of a stream as one
 	// more byte.
 	Add(stream uint64, p Priority, n int64)
-	// Reprioritize changes the priority of a stream's bytes that no path has yet.
+	// Reprioritize changes the priority of a stream's ready bytes; segments under way are not
+	// affected.
 	Reprioritize(stream uint64, p Priority)
 	// Truncate ends a stream at offset: it forgets the bytes from there on, ignores later ones, and forgets the stream
-	// once the bytes before offset are acknowledged. Call it for every stream in the end: with its length when it is
-	// complete, with less after a reset. It returns segments under way that serve nothing any more.
+	// once the bytes before offset are acknowledged. Call it for every stream: with the stream's length when it is
+	// complete, or with less after a reset. It returns the segments under way that are no longer needed.
 	Truncate(stream uint64, offset int64) (stale []uint64)
 	// SetPath adds a path or updates its estimate.
 	SetPath(path int, e Estimate)
-	// RemovePath removes a path. Its unacknowledged segments are forgotten, and their bytes are sent elsewhere.
+	// RemovePath removes a path. Its unacknowledged segments are forgotten, and their bytes are sent over other
+	// paths.
 	RemovePath(path int)
-	// Next returns the next segment of a path that can send now, or false if the path would not help.
+	// Next returns the next segment to send over a path that can send now. It returns false if
+	// sending over this path would not help.
 	Next(path int, now time.Duration) (Segment, bool)
-	// Sent reports that the network took the last byte of a segment. Optional: it sharpens predictions.
+	// Sent reports that the network took the last byte of a segment. Calling it is optional and
+	// improves predictions.
 	Sent(segment uint64, now time.Duration)
-	// Acked reports that the peer has a segment. It returns segments under way that serve nothing any more.
-	// It ignores unknown numbers, such as a stale segment's.
+	// Acked reports that the peer has a segment. It returns the segments under way that are no longer
+	// needed. It ignores unknown numbers, such as those of stale segments.
 	Acked(segment uint64, now time.Duration) (stale []uint64)
-	// Lost returns a segment that its path gave up; its bytes are sent again.
+	// Lost reports that a path gave up a segment, whose bytes are then sent again.
 	Lost(segment uint64)
-	// Wake returns when Next may help although nothing else happens; false means never.
+	// Wake returns the time at which Next may return a segment even if nothing else happens until
+	// then, or false if there is no such time.
 	Wake(path int, now time.Duration) (time.Duration, bool)
 }
 

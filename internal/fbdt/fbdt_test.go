@@ -34,8 +34,9 @@ func TestPlacement(t *testing.T) {
 	s.SetPath(0, near)
 	s.SetPath(1, far)
 	s.Add(1, Priority{}, 1<<20)
-	// When the far path's first KiB arrives, the near one delivers KiB 57. A window of 8 KiB follows. Each further
-	// KiB arrives later by one. They meet at 61, and the next window ends 8 KiB of ready bytes behind that.
+	// When the far path's first KiB arrives, the near path has delivered 57 KiB. The pointer starts at the end of a
+	// window of 8 KiB behind those. Each further KiB arrives one unit later, so the near path gets one KiB
+	// further. The two meet at 61, and the next window ends 8 KiB of ready bytes behind that.
 	for i, want := range []int64{64, 63, 62, 61, 72, 71} {
 		if got := next(s, 1, 0); got != want {
 			t.Errorf("far path's segment %d begins at %d KiB, want %d", i, got, want)
@@ -105,7 +106,8 @@ func TestOverdueCopy(t *testing.T) {
 	first, _ := s.Next(0, 0)
 	second, _ := s.Next(1, 0)
 	s.Acked(second.Number, 17*unit)
-	// The first one is due at 17 units: 1 to send, 16 of RTT. Its tolerance is a quarter of the RTT and 1 ms.
+	// The first segment is due after 17 units: 1 for sending and 16 for the RTT. The tolerance is a quarter
+	// of the RTT plus 1 ms.
 	if _, ok := s.Next(1, 17*unit); ok {
 		t.Error("a punctual segment is copied")
 	}
@@ -119,7 +121,7 @@ func TestOverdueCopy(t *testing.T) {
 			t.Fatal("no copy")
 		}
 	}
-	// Lateness must exceed 1.1 times the copy's 9 units by 1 ms.
+	// The segment must be late by more than 1.1 times the 9 units of a copy, plus 1 ms.
 	if least := 27*unit + time.Millisecond; at < least || at > 2*least || !c.Copy || c.Offset != first.Offset {
 		t.Errorf("copy %+v after %v", c, at)
 	}
@@ -276,7 +278,7 @@ func TestPaperExample(t *testing.T) {
 	if !ok || !c.Copy || c.Offset != 1<<10 {
 		t.Errorf("segment %+v, want the second packet again", c)
 	}
-	// The next window begins without waiting for that.
+	// The next window begins before the copy is acknowledged.
 	if got := next(s, 1, 80*ms); got != 7 {
 		t.Errorf("path 1 sends packet %d, want 7", got)
 	}
@@ -296,7 +298,7 @@ func TestPaperThreePaths(t *testing.T) {
 	s.SetPath(1, Estimate{Rate: rate, RTT: 20 * ms})
 	s.SetPath(2, Estimate{Rate: rate, RTT: 30 * ms})
 	s.Add(1, Priority{}, 8<<10)
-	// By rates, the first two paths share the first 6 KiB.
+	// In proportion to their rates, the first two paths share the first 6 KiB.
 	for i, step := range []struct {
 		path int
 		want int64

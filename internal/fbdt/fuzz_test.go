@@ -119,7 +119,7 @@ func drive(t *testing.T, s Scheduler, data []byte) {
 		}
 		check(t, bookOf(s))
 	}
-	// In the end one path is good.
+	// Finish over a single good path.
 	for i := range 4 {
 		s.RemovePath(i)
 	}
@@ -149,7 +149,7 @@ func drive(t *testing.T, s Scheduler, data []byte) {
 	check(t, bookOf(s))
 }
 
-// check verifies that all records of a book agree.
+// check verifies that a book is consistent.
 func check(t testing.TB, b *book) {
 	t.Helper()
 	var out int64

@@ -9,13 +9,13 @@ const (
 	defaultRate = 125e3 // bytes/s of a path with an unknown rate: cautious
 	defaultRTT  = 100 * time.Millisecond
 	waste       = 0.01      // useless copies, as a share of the acknowledged bytes
-	leastTrain  = 0.005     // seconds that a train takes
-	leastBytes  = 2 << 10   // of a train
-	spareAtOnce = 256 << 10 // bytes of copies whose outcome is open
-	plenty      = 4 << 20   // ready bytes that more are likely to follow: a transport accepts a limited number
+	leastTrain  = 0.005     // minimum duration of a train in seconds
+	leastBytes  = 2 << 10   // minimum bytes of a train
+	spareAtOnce = 256 << 10 // maximum budget for copies, bytes
+	plenty      = 4 << 20   // so many ready bytes are probably followed by more: a transport accepts a limited number
 )
 
-// ours predicts when each path delivers and lets paths work from both ends of windows.
+// ours predicts when each path would deliver, and lets paths work from both ends of a window.
 type ours struct {
 	book
 	windows uint64
@@ -29,7 +29,7 @@ func New(o Options) Scheduler {
 	return s
 }
 
-// learn compares the end of a flight with its prediction.
+// learn updates a path's prediction errors and the budget for copies when a flight ends.
 func (o *ours) learn(f *flight, overtaken bool) {
 	t := f.path
 	if !overtaken {
@@ -51,8 +51,8 @@ func (o *ours) learn(f *flight, overtaken bool) {
 	t.bias += (miss - t.bias) / 8
 }
 
-// forget halves errors and distrusts full paths if they were not measured recently: a path that stays unused because of
-// them would never be measured again.
+// forget halves prediction errors that were not updated recently, and stops treating a path as full if it was not
+// measured recently. Otherwise a path left unused because of these values would never be measured again.
 func (o *ours) forget(now time.Duration) {
 	for _, t := range o.paths {
 		t.filled = t.filled && now-t.measured < 2*time.Second
@@ -91,7 +91,7 @@ func (t *path) measure(f *flight, now time.Duration) {
 	g.lastLeft, g.lastAcked = max(g.lastLeft, f.left), now
 }
 
-// learnRate learns from the path's train if it is long enough.
+// learnRate updates a path's rate from its train. It returns false if the train is too short.
 func (t *path) learnRate(least float64) bool {
 	g := &t.train
 	left, acked := (g.lastLeft - g.left).Seconds(), (g.lastAcked - g.acked).Seconds()
@@ -146,8 +146,8 @@ func (t *path) overdue(f *flight, now time.Duration) float64 {
 	return 0
 }
 
-// queue returns the seconds until a path could begin to transmit more: a model of its bottleneck within the limits
-// that acknowledgements and Sent show.
+// queue returns the seconds until a path could begin to transmit more. It models the queue at the bottleneck,
+// within the limits that acknowledgements and Sent imply.
 func (o *ours) queue(t *path, now time.Duration) float64 {
 	under := float64(t.underway) / t.rate()
 	q := max(min(t.backlog/t.rate()-(now-t.since).Seconds(), under), under-t.rtt(), 0)
@@ -157,7 +157,7 @@ func (o *ours) queue(t *path, now time.Duration) float64 {
 	return q
 }
 
-// delay returns the seconds until the first of more bytes over a path would arrive.
+// delay returns the seconds until the first byte of another segment over a path would arrive.
 func (o *ours) delay(t *path, now time.Duration) float64 {
 	return t.rtt()/2 + o.queue(t, now) + t.correction(now)
 }
@@ -234,7 +234,8 @@ func (o *ours) others(t *path, arrival float64, now time.Duration) (n float64, f
 	return n, first
 }
 
-// share returns a path's part of the last ready bytes, at most size: the others deliver the rest in the same time.
+// share returns how many of the last ready bytes, at most size, a path should send so that the others deliver the
+// rest in the same time.
 func (o *ours) share(t *path, size int64, delay float64, now time.Duration) int64 {
 	least, most := o.MinSegment, size
 	for most-least > o.MinSegment/4 {
@@ -248,7 +249,7 @@ func (o *ours) share(t *path, size int64, delay float64, now time.Duration) int6
 	return least
 }
 
-// send predicts the acknowledgement of a flight.
+// send records a flight as sent, predicts its acknowledgement and returns its segment.
 func (o *ours) send(t *path, f *flight, delay float64, now time.Duration) Segment {
 	if f.copy {
 		o.spare -= float64(f.length)
@@ -261,7 +262,8 @@ func (o *ours) send(t *path, f *flight, delay float64, now time.Duration) Segmen
 	return f.segment()
 }
 
-// back returns the seconds that an acknowledgement takes: the peer sends it over all paths.
+// back returns the seconds that an acknowledgement takes. The peer sends it over all paths, so the
+// fastest one counts.
 func (o *ours) back() float64 {
 	least := math.Inf(1)
 	for _, t := range o.paths {
@@ -282,8 +284,8 @@ func (o *ours) forward(t *path, size int64) *flight {
 	return o.take(t, p, p.start, p.start+o.whole(size, p.length()))
 }
 
-// whole returns size, or all available bytes if they are fewer, or at most a quarter more and within MaxSegment. The
-// latter avoids leaving a small remainder.
+// whole returns size, or available if that is less. It also returns available if that exceeds size by at most a
+// quarter but not MaxSegment, to avoid leaving a small remainder.
 func (o *ours) whole(size, available int64) int64 {
 	if available <= min(size+size/4, o.MaxSegment) {
 		return available
@@ -292,7 +294,7 @@ func (o *ours) whole(size, available int64) int64 {
 }
 
 // backward takes the bytes before the path's pointer. The other paths deliver the first others bytes before this path
-// could. Once the pointer has come down to those, it moves to the end of the next window.
+// could. Once the pointer reaches those, it moves to the end of the next window.
 func (o *ours) backward(t *path, size int64, others float64) *flight {
 	x, w := int64(math.Min(others, float64(o.ready.bytes()-1))), max(int64(o.window()), 1)
 	pos := int64(0)
@@ -314,8 +316,8 @@ func (o *ours) backward(t *path, size int64, others float64) *flight {
 	return o.take(t, p, start, end)
 }
 
-// overdueCopy returns bytes that come before all ready ones and whose acknowledgement over another path is overdue
-// by more than this path would take.
+// overdueCopy returns bytes of a segment on another path that come before all ready ones, if the segment is
+// overdue by more than this path would take to deliver them.
 func (o *ours) overdueCopy(t *path, delay float64, now time.Duration) *piece {
 	front, _ := o.ready.at(0)
 	for _, u := range o.paths {
@@ -363,7 +365,8 @@ func (o *ours) lateCopy(t *path, delay float64, now time.Duration) *piece {
 	return o.mark(from, best)
 }
 
-// copyable returns bytes of a flight to be sent again if that is clearly sooner than the seconds left.
+// copyable returns bytes of a flight to send again over t, if they would clearly arrive sooner than in
+// left seconds.
 func (o *ours) copyable(t *path, f *flight, delay, left float64) *piece {
 	if f.copied {
 		return nil
@@ -377,7 +380,7 @@ func (o *ours) copyable(t *path, f *flight, delay, left float64) *piece {
 	return nil
 }
 
-// mark notes the copy of p, a piece of flight f.
+// mark records that p, a piece of flight f, is copied, and returns p.
 func (o *ours) mark(f *flight, p *piece) *piece {
 	f.copied = true
 	for _, q := range f.pieces {

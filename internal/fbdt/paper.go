@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// paper is the printed protocol: one window at a time.
+// paper is the published protocol: one window at a time.
 type paper struct {
 	book
 	number  uint64
 	regions []*tree // parts of the window, each between a forward and a backward path
 }
 
-// NewPaper returns the protocol as printed (§3), for comparison. Where the paper leaves N > 2 paths open, each pair
-// of paths gets a part of the window by its past rates.
+// NewPaper returns the protocol as published (§3), for comparison. The paper leaves it open how more than
+// two paths work together; here each pair of paths gets a part of the window in proportion to its rates.
 func NewPaper(o Options) Scheduler {
 	if o.Window <= 0 {
 		o.Window = 1e6
@@ -48,7 +48,7 @@ func (o *paper) remaining() (n int64) {
 	return n
 }
 
-// busy tells whether a path has unacknowledged segments of the window, other than redundant ones.
+// busy reports whether a path has unacknowledged segments of the window, other than copies.
 func (o *paper) busy(t *path) bool {
 	for f := t.tail; f != nil && f.window == o.number; f = f.prev {
 		if !f.copy {
@@ -69,8 +69,8 @@ func (o *paper) wait(t *path) (rtt time.Duration) {
 }
 
 // redundant handles a window whose pointers have met. A path with unacknowledged segments waits for them; a
-// finished path waits one RTT of the others and sends their unacknowledged segments once more. Without any left, or
-// once all are sent twice, the next window may begin.
+// finished path waits one RTT of the others and sends their unacknowledged segments once more. The next window may
+// begin when none are left or all have been sent twice.
 func (o *paper) redundant(t *path, now time.Duration) (p *piece, wait bool) {
 	for _, u := range o.paths {
 		for f := u.tail; f != nil && f.window == o.number && !u.Down; f = f.prev {
@@ -100,7 +100,8 @@ func (o *paper) redundant(t *path, now time.Duration) (p *piece, wait bool) {
 	return p, true
 }
 
-// load fills the window and places the pointers: paths by RTT, the most reliable forward from the start.
+// load fills the window and places the pointers. Paths are paired by ascending RTT; the first of each
+// pair works forward.
 func (o *paper) load() {
 	o.regions = o.regions[:0]
 	if o.out >= o.Unacked || o.ready.bytes() == 0 {
@@ -155,7 +156,8 @@ func (o *paper) part(n int64) *tree {
 	return r
 }
 
-// fromWindow takes the path's next segment. After its own part, a path continues at the end of the fullest one.
+// fromWindow takes the path's next segment. Once its own part is empty, the path continues at the end of the
+// fullest part.
 func (o *paper) fromWindow(t *path) (Segment, bool) {
 	var r *tree
 	backward := t.backward

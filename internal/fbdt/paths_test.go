@@ -80,7 +80,7 @@ func randomLink(r *rand.Rand) *link {
 	return l
 }
 
-// disturb does something that an application or a transport may do.
+// disturb performs a random action of an application or a transport.
 func (m *sim) disturb(limits map[uint64]int64) {
 	r := m.rand
 	id := uint64(r.IntN(12))
@@ -122,8 +122,8 @@ func (m *sim) remove(i int) {
 	m.links[i].gone = true
 }
 
-// bulk returns the goodput as a share of the paths' rates, the share of bytes sent again, and the most bytes that
-// waited for earlier ones at the receiver.
+// bulk returns the goodput as a share of the paths' rates, the share of bytes sent again, and the maximum number
+// of bytes that waited at the receiver for earlier ones.
 func bulk(t testing.TB, s Scheduler, links ...*link) (ratio, waste float64, reorder int64) {
 	m := newSim(t, s, links...)
 	const warm, most = 2 * time.Second, 8 << 20 // ready bytes, as a transport limits them
@@ -210,7 +210,8 @@ func fresh(links []*link) (l []*link) {
 	return l
 }
 
-// loss delays a segment of 20 packets as loss of 5 % does: by a retransmission, or two.
+// loss returns the delay that 5 % packet loss adds to a segment of 20 packets: that of one
+// retransmission, or of two.
 func loss(r *rand.Rand) (d time.Duration) {
 	for range 20 {
 		if r.IntN(20) == 0 {
@@ -239,8 +240,8 @@ func alternate(a, b float64, seed uint64) func(time.Duration) float64 {
 	}
 }
 
-// paced offers windows at an interval, each a stream. It returns their delivery times after the first second, sorted,
-// and the share of bytes sent again beyond the initial allowance.
+// paced sends windows of n bytes at an interval, each as a stream. It returns the sorted delivery times, without
+// those of the first second, and the share of bytes sent again beyond the initial allowance.
 func paced(t testing.TB, s Scheduler, n int64, every, total time.Duration, links ...*link) ([]time.Duration, float64) {
 	m := newSim(t, s, links...)
 	windows := 20 + int(total/every)
@@ -306,7 +307,7 @@ func TestNoSlowerThanOnePath(t *testing.T) {
 	}
 }
 
-// TestUncertainRates checks that windows are not late because the transport reports wrong rates as uncertain.
+// TestUncertainRates checks that wrong rates do not delay windows if the transport reports them as uncertain.
 func TestUncertainRates(t *testing.T) {
 	alone, _ := paced(t, New(Options{}), 250e3, 50*ms, 2*time.Second, &link{rate: steady(120 * mbit), delay: 10 * ms})
 	for _, wrong := range [][2]float64{{0.5, 1}, {0.4, 1}, {0.4, 0.4}, {2, 0.5}} {
@@ -321,8 +322,8 @@ func TestUncertainRates(t *testing.T) {
 	}
 }
 
-// TestGuessedRates checks that slow paths share small objects although their congestion windows, which nothing fills,
-// let them seem fast.
+// TestGuessedRates checks that slow paths share small objects even if their rates are overestimated because nothing
+// has filled their congestion windows.
 func TestGuessedRates(t *testing.T) {
 	burst := func(links ...*link) (last time.Duration) {
 		m := newSim(t, New(Options{}), links...)
@@ -370,7 +371,8 @@ func TestLateAcknowledgements(t *testing.T) {
 	}
 }
 
-// TestAgainstMinRTT compares the 95th percentile of delivery times where minRTT commits bytes to a path too early.
+// TestAgainstMinRTT compares the 95th percentile of delivery times with that of minRTT, which commits bytes to
+// slow paths too early.
 func TestAgainstMinRTT(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -412,7 +414,8 @@ func TestCuts(t *testing.T) {
 	}
 	took, waste := paced(t, New(Options{}), 250e3, 50*ms, time.Minute,
 		&link{rate: cut, delay: 10 * ms}, &link{rate: steady(60 * mbit), delay: 20 * ms})
-	// Down is noticed after 100 ms; the other path then needs about 40 ms for a window, and catches up.
+	// The cut is noticed after 100 ms. The other path then needs about 40 ms per window, and catches
+	// up.
 	if longest := took[len(took)-1]; longest > 250*ms || waste > 0.05 {
 		t.Errorf("windows take up to %v, %.3f sent twice", longest, waste)
 	}

@@ -60,7 +60,7 @@ type sim struct {
 	sent      map[uint64]*packet
 	got       map[uint64]*intervals
 	rand      *rand.Rand
-	batch     time.Duration // acknowledgements are handled at its multiples, as by a busy machine; 0 = at once
+	batch     time.Duration // acknowledgements are handled at multiples of it, as on a busy machine; 0 = at once
 	offered   map[uint64]int64
 	ended     map[uint64]bool
 	delivered int64 // bytes, once
@@ -88,7 +88,7 @@ func (m *sim) update(i int) {
 	})
 }
 
-// event makes every link ask again.
+// event makes every link ask for a segment again.
 func (m *sim) event() {
 	for _, l := range m.links {
 		l.asleep = false
@@ -101,7 +101,7 @@ func (m *sim) add(stream uint64, p Priority, n int64) {
 	m.s.Add(stream, p, n)
 }
 
-// prefix returns the bytes of a stream that the receiver can read.
+// prefix returns the number of bytes of a stream that the receiver can read.
 func (m *sim) prefix(stream uint64) int64 {
 	if g := m.got[stream]; g != nil {
 		return g.prefix()
@@ -237,13 +237,13 @@ func (m *sim) transmit(i int, l *link) {
 	}
 }
 
-// ask fills a link: with two segments, or to its congestion window.
+// ask fills a link: up to two queued segments, or up to the congestion window if it is eager.
 func (m *sim) ask(i int) {
 	l := m.links[i]
 	for !l.gone && (l.eager || len(l.queue) < 2) {
 		window := int64(l.estimate*2*l.delay.Seconds()*2) + 32<<10
 		if l.extra != nil {
-			window *= 4 // which a lost packet does not hold up as the end of its segment
+			window *= 4 // in QUIC, only the lost packet would stay in flight, not its whole segment
 		}
 		if l.inFlight >= window || l.asleep && (l.wake == 0 || m.now < l.wake) || !m.refill(i) {
 			return

@@ -2,7 +2,7 @@ package fbdt
 
 import "cmp"
 
-// place is a position in the order of sending: a byte of a stream.
+// place is a position in the sending order: a byte of a stream.
 type place struct {
 	s   *stream
 	off int64
@@ -16,8 +16,8 @@ func (a place) compare(b place) int {
 	return cmp.Compare(a.off, b.off)
 }
 
-// tree holds pieces in order of sending and finds them by place and by the number of bytes before them, each in
-// O(log n): a treap whose nodes carry the bytes of their subtree.
+// tree holds pieces in sending order. It finds them by place, or by the number of bytes before them, in O(log n).
+// It is a treap whose nodes store the number of bytes in their subtrees.
 type tree struct {
 	root *piece
 	rand uint32
@@ -119,7 +119,8 @@ func (t *tree) setEnd(p *piece, end int64) {
 	p.sum += d
 }
 
-// at returns the piece with byte pos of all bytes in the tree, and the number of bytes before the piece.
+// at returns the piece that contains offset pos of the tree's bytes, and the number of bytes before the
+// piece.
 func (t *tree) at(pos int64) (p *piece, before int64) {
 	n := t.root
 	for n != nil {

@@ -83,7 +83,7 @@ var image = map[string]bool{
 
 func (i Input) String() string { return i.name }
 
-// File returns the path of a regular file, or "" for other inputs.
+// File returns the path of an input that is a file, or "" for other inputs.
 func (i Input) File() string { return i.file }
 
 // Live reports whether the input delivers at its own pace.

@@ -1,10 +1,10 @@
-// Package filestate detects changes of files.
+// Package filestate detects changes to files.
 package filestate
 
 import "golang.org/x/sys/unix"
 
-// State identifies a state of a file. It differs before and after a change, even one that keeps
-// size and modification time, such as replacing the file or changing its permissions. The zero
+// State identifies the state of a file. Any change to the file changes it, even if size and
+// modification time stay the same, as when the file is replaced or its permissions change. The zero
 // State is that of a missing file.
 type State struct {
 	device, inode     uint64

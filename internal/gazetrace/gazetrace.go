@@ -2,7 +2,7 @@
 // optionally gzipped. Columns are found by name:
 //
 //	t        seconds from the medium's start, ascending within a viewing
-//	x, y, z  gaze direction: right, up, forward; any length except 0
+//	x, y, z  gaze direction: right, up, forward; length between 0.001 and 1000
 //	yaw, pitch  gaze instead of x, y, z: degrees, right and up
 //	video, user identify the viewing; optional
 //

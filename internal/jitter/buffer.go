@@ -1,9 +1,9 @@
 // Package jitter plays packets of sound in step with pictures. A [Buffer] decides, packet by packet,
-// what sounds next; a [Voice] decodes, conceals and stretches, and yields blocks at the pace of the
+// what plays next; a [Voice] decodes, conceals and stretches, and yields blocks at the pace of the
 // output device. The package does no I/O and reads no clock.
 //
-// The decisions use integers only. The clients in TypeScript and Rust make the same ones, checked by
-// testdata/vectors.json.
+// Decisions use integers only. The TypeScript and Rust clients make the same decisions;
+// testdata/vectors.json checks this.
 package jitter
 
 import "slices"
@@ -25,17 +25,17 @@ const (
 	maxDelayed  = 80_000    // pictures wait this long for sound
 	sampleRate  = 48_000
 	missedSlots = 64
-	setBack     = 16 // packets in a row before the played ones that show a clock that was set back
+	setBack     = 16 // consecutive packets older than the played ones that imply that a clock was set back
 )
 
 // Packet is one packet of sound.
 type Packet struct {
 	Timestamp int64 // capture time of its first sample, µs on the session's clock
 	Data      []byte
-	Repeated  bool // received as the repetition in its successor
+	Repeated  bool // received as the copy carried by the next packet
 }
 
-// Kind says how the next samples are made.
+// Kind tells how the next samples are produced.
 type Kind string
 
 // Kinds of decisions.
@@ -53,7 +53,7 @@ type Decision struct {
 	Samples int    // per channel, at 48 kHz
 	Jump    bool   // the samples do not continue the previous ones
 	// Stretch asks for a splice in the packet: 1 to lengthen, -1 to shorten, 0 for none. The caller
-	// reports it to Stretched.
+	// reports the result to Stretched.
 	Stretch int
 }
 
@@ -61,7 +61,7 @@ type Decision struct {
 type Stats struct {
 	Received   int   `json:"received"`     // packets, without repetitions
 	Played     int   `json:"played"`       // packets, including the repeated ones
-	Repeated   int   `json:"repeated"`     // packets played from their repetition
+	Repeated   int   `json:"repeated"`     // packets played from the copy in the next packet
 	Corrected  int64 `json:"corrected_us"` // by in-band error correction
 	Concealed  int64 `json:"concealed_us"`
 	Late       int   `json:"late"`       // packets that arrived after their time
@@ -89,14 +89,14 @@ type Buffer struct {
 	stats   Stats
 }
 
-// NewBuffer returns a buffer for packets of a duration in µs. lead is the longest time in µs from a
-// call of Next to the sound of its first sample.
+// NewBuffer returns a buffer for packets of a duration in µs. lead is the maximum time in µs from a
+// call of Next until its first sample is heard.
 func NewBuffer(packet, lead int64) *Buffer {
 	return &Buffer{packet: packet, lead: lead}
 }
 
-// Add adds a packet that arrived at now, in µs on the session's clock. previous is the repeated
-// predecessor, nil if there is none.
+// Add adds a packet that arrived at now, in µs on the session's clock. previous is the copy of the
+// preceding packet that p carries, or nil.
 func (b *Buffer) Add(now int64, p Packet, previous []byte) {
 	if d := p.Timestamp - now; d > farOff || d < -farOff {
 		b.stats.Far++
@@ -137,7 +137,7 @@ func (b *Buffer) insert(now int64, p Packet) {
 	b.delay.observe(now - p.Timestamp + b.lead)
 }
 
-// late counts a packet that precedes the played ones, unless it is a duplicate.
+// late counts a packet that arrived after its turn to play, unless it is a duplicate.
 func (b *Buffer) late(now int64, p Packet) {
 	i := slices.IndexFunc(b.missed, func(at int64) bool { return b.same(at, p.Timestamp) })
 	if i < 0 {
@@ -155,7 +155,7 @@ func (b *Buffer) same(x, y int64) bool { return 2*max(x-y, y-x) < b.packet }
 func (b *Buffer) Own() int64 { return b.delay.target }
 
 // Target returns the delay from capture to sound in µs. pictures is the pictures' delay; ok is false
-// where there are none.
+// if there are none.
 func (b *Buffer) Target(pictures int64, ok bool) int64 {
 	if ok {
 		return max(pictures, b.delay.target)
@@ -163,13 +163,14 @@ func (b *Buffer) Target(pictures int64, ok bool) int64 {
 	return b.delay.target
 }
 
-// Postpone returns the time in µs that pictures with a delay wait for sound with delay own.
+// Postpone returns how long, in µs, pictures must wait for sound. The arguments are the delays of
+// the two.
 func Postpone(pictures, own int64) int64 { return min(max(0, own-pictures), maxDelayed) }
 
 // Error returns the delay of the newest decision minus its target, in µs.
 func (b *Buffer) Error() int64 { return b.error }
 
-// Delay returns the delay of the newest decision in µs from capture to sound. ok is false where nothing
+// Delay returns the delay of the newest decision in µs from capture to sound. ok is false while nothing
 // plays.
 func (b *Buffer) Delay() (delay int64, ok bool) { return b.played, b.playing }
 
@@ -179,18 +180,19 @@ func (b *Buffer) Fill() int64 { return int64(len(b.waiting)) * b.packet }
 // Stats returns the counters.
 func (b *Buffer) Stats() Stats { return b.stats }
 
-// Reset discards the waiting packets and starts again with the next one. It keeps the own delay.
+// Reset discards the waiting packets and starts again with the next one. It keeps the result of
+// Own.
 func (b *Buffer) Reset() {
 	b.waiting, b.missed, b.old, b.playing = nil, nil, 0, false
 }
 
-// Forget is Reset for packets of another clock or path. It discards the own delay too.
+// Forget is Reset for a change of clock or path. It also discards the measured delays.
 func (b *Buffer) Forget() {
 	b.Reset()
 	b.delay = delay{}
 }
 
-// Next decides what sounds at a time, in µs on the session's clock. target is the result of Target.
+// Next decides what plays at a time, in µs on the session's clock. target is the result of Target.
 func (b *Buffer) Next(at, target int64) Decision {
 	b.error = at - b.next - target
 	if b.playing && (b.error > jumpFrom || b.error < -jumpFrom) {

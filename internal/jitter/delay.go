@@ -29,7 +29,7 @@ func (d *delay) observe(v int64) {
 		wanted += early
 	}
 	wanted = min(wanted, maxTarget)
-	// Each change is audible as a stretch, so small reductions wait.
+	// Each change is audible as a stretch, so small reductions are ignored.
 	if d.count <= firstCount || wanted > d.target || wanted < d.target-2*headroom {
 		d.target = wanted
 	}

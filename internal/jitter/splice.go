@@ -57,7 +57,7 @@ func (s *splicer) lengthen(x []float32) ([]float32, int) {
 	return out, period
 }
 
-// period returns the period with the smallest difference of shifted to x, or 0 if x is too short.
+// period returns the period for which shifted differs least from x, or 0 if x is too short.
 func (s *splicer) period(x []float32, shifted func(period int) []float32) (best int) {
 	n := crossFade * s.channels
 	if len(x) < n+longest*s.channels {

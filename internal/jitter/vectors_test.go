@@ -26,14 +26,15 @@ type vector struct {
 
 // step is an arrival or a decision.
 type step struct {
-	// Add holds the arguments of Add: now, timestamp, and 1 with a repeated predecessor.
+	// Add holds the arguments of Add: now, timestamp, and 1 if the packet carries its predecessor,
+	// else 0.
 	Add []int64 `json:"add,omitempty"`
-	// Next holds the argument of Next, the pictures' delay or none, and the decision: kind as an
-	// index of kinds, timestamp, samples, 1 for a jump, stretch.
+	// Next holds the argument of Next, the pictures' delay (or none), and the decision: index of
+	// its kind in kinds, timestamp, samples, 1 for a jump, stretch.
 	Next []int64 `json:"next,omitempty"`
 }
 
-// none is the delay of absent pictures.
+// none stands for the pictures' delay if there are no pictures.
 const none = -1
 
 var kinds = []Kind{Play, Correct, Conceal, Silence}
@@ -113,7 +114,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// scenario describes a vector. Its packets are sent at start and then every packet.
+// scenario describes a vector. Its packets are sent at intervals of their duration.
 type scenario struct {
 	name     string
 	packet   int64 // default 10 ms
@@ -127,7 +128,7 @@ type scenario struct {
 
 const second = 1_000_000
 
-// vector plays the scenario as a device with a latency of 10 ms does.
+// vector plays the scenario on a device with a latency of 10 ms.
 func (s scenario) vector() vector {
 	v := vector{Name: s.name, Packet: s.packet, Lead: 20_000}
 	if v.Packet == 0 {

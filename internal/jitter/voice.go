@@ -10,7 +10,7 @@ type Decoder interface {
 	Conceal(out []float32) error
 }
 
-// Voice is the sound of one track. It is not safe for concurrent use.
+// Voice plays the sound of one track. It is not safe for concurrent use.
 type Voice struct {
 	*Buffer
 	dec      Decoder
@@ -32,7 +32,7 @@ func NewVoice(packet, lead int64, channels int, dec Decoder) *Voice {
 	}
 }
 
-// Read fills out with the samples that sound from at, in µs on the session's clock. target is the
+// Read fills out with the samples to play from time at, in µs on the session's clock. target is the
 // result of Target.
 func (v *Voice) Read(out []float32, at, target int64) {
 	for len(v.ready) < len(out) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// toneDecoder decodes packets that hold their number into a tone.
+// toneDecoder decodes a packet that holds its number into a tone.
 type toneDecoder struct {
 	channels int
 	next     int64 // packet to conceal
@@ -50,8 +50,8 @@ func (d *toneDecoder) Conceal(out []float32) error {
 
 func numbered(i int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(i)) }
 
-// largestStep is the largest difference of adjacent samples without a click: the tone's, a fade's over
-// crossFade samples, and some margin.
+// largestStep is the maximum difference of adjacent samples in the absence of clicks: that of the
+// tone, that of a fade over crossFade samples, and some margin.
 const largestStep = 2*math.Pi*tone/sampleRate*0.5 + 2./crossFade + 0.01
 
 // roughest returns the largest difference of adjacent samples of a channel.
@@ -142,7 +142,7 @@ func TestStretchLimit(t *testing.T) {
 	}
 }
 
-// TestSilenceBetween checks that interruptions, jumps and pauses fade.
+// TestSilenceBetween checks that interruptions, jumps and pauses cause no clicks.
 func TestSilenceBetween(t *testing.T) {
 	v := NewVoice(10_000, 20_000, 1, &toneDecoder{channels: 1})
 	out, last := make([]float32, 480), make([]float32, 1)

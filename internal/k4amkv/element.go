@@ -271,7 +271,7 @@ func (f *file) readAt(b []byte, offset int64) error {
 	return fmt.Errorf("reading %d bytes at byte %d: %w", len(b), offset, err)
 }
 
-// bytes reads e's content, at most limit bytes.
+// bytes reads the content of e. Content of more than limit bytes is an error.
 func (f *file) bytes(e element, limit int64) ([]byte, error) {
 	n := e.end - e.data
 	if n > limit {

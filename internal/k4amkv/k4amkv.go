@@ -29,7 +29,7 @@ type Config struct {
 	// StartOffset is the device time of the recording's time zero. The Writer uses the first
 	// image's time.
 	StartOffset time.Duration
-	// DepthDelay is the delay of depth captures after colour.
+	// DepthDelay is the time by which depth is captured after colour.
 	DepthDelay time.Duration
 	Serial     string
 	// Calibration is the factory document, for camera.Parse. It is nil if missing.

@@ -435,8 +435,7 @@ func TestRemuxed(t *testing.T) {
 	}
 }
 
-// oneTag returns a recording with a single Tag element that has the contents of all its Tag
-// elements.
+// oneTag returns a recording whose Tag elements are merged into one.
 func oneTag(t *testing.T, r *Reader, file []byte, targetsLast bool) []byte {
 	t.Helper()
 	start := bytes.LastIndex(file, []byte{0x12, 0x54, 0xC3, 0x67}) // SeekHead has the first

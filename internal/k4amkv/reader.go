@@ -454,8 +454,7 @@ func (r *Reader) block(e element) (bool, error) {
 	at := e.data + int64(n+3)
 	if i == trackIMU {
 		if lacing != 0 && len(b) > n+3 {
-			// Samples have a fixed size, so their number gives their position with every kind of
-			// lacing.
+			// Samples have a fixed size, so their number gives their position whatever the lacing.
 			at = e.end - imuSize*(int64(b[n+3])+1)
 		}
 		return false, r.samples(e, at)

@@ -146,7 +146,8 @@ type Configuration struct {
 	Index        int    // assigned by the server
 }
 
-// Limits of decompression relative to the received size. Only small clouds compress better.
+// Limits of a decompressed frame: maxRatio times the received size, but at least smallSize, because
+// small clouds may compress better.
 const (
 	maxRatio  = 64
 	smallSize = 1 << 20

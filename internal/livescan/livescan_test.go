@@ -177,7 +177,7 @@ func TestOtherMessages(t *testing.T) {
 	}
 }
 
-// frame returns a frame message with any content.
+// frame returns a frame message with arbitrary content.
 func frame(length, compressed uint32, body ...byte) []byte {
 	b := binary.LittleEndian.AppendUint32([]byte{3}, length)
 	return append(binary.LittleEndian.AppendUint32(b, compressed), body...)

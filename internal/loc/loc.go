@@ -56,7 +56,7 @@ func Parse(b wire.Properties) (p Properties, err error) {
 	for kv := range b.All() {
 		switch kv.Type {
 		case PropertyTimescale:
-			return p, fmt.Errorf("%w, but in %d units per second", ErrNoTimestamp, kv.Int)
+			return p, fmt.Errorf("%w: it is in %d units per second", ErrNoTimestamp, kv.Int)
 		case PropertyTimestamp:
 			if kv.Int > maxTimestamp {
 				return p, fmt.Errorf("loc: timestamp %d µs is beyond the year 9999", kv.Int)

@@ -80,7 +80,7 @@ func (q *Queue) drain() {
 	}
 }
 
-// Flush waits until all records are written, but at most for limit.
+// Flush waits until all records are written, but no longer than limit.
 func (q *Queue) Flush(limit time.Duration) {
 	q.mu.Lock()
 	done := q.done
