@@ -79,7 +79,7 @@ type Port struct {
 	Seed     uint64
 }
 
-// Options of a Forwarder. Defaults are in brackets.
+// Options configure a Forwarder. Defaults are in brackets.
 type Options struct {
 	Interval  time.Duration // between samples [100 ms]
 	Priority  int           // of SCHED_FIFO; negative = ordinary scheduling [50]
