@@ -23,8 +23,8 @@ type Admission interface {
 	Opened(request bool) (wait time.Duration)
 	// GrowWindow reports whether the receive window may grow by this many bytes.
 	GrowWindow(bytes uint64) bool
-	// Close is called when the connection has ended, even if it never became a session, but not
-	// before the multipath session that it began ends.
+	// Close is called when the connection ends, even if it never became a session. If the
+	// connection began a multipath session, Close is called when both have ended.
 	Close()
 }
 

@@ -246,7 +246,7 @@ func dialError(rawURL string, err error) error {
 }
 
 // mostTelling returns the error of the address that came closest to a session: one that answered, or
-// else one that did not but to which packets could be sent.
+// else one to which packets could be sent.
 func mostTelling(err error) error {
 	all, ok := errors.AsType[eyeballs.Errors](err)
 	if !ok {

@@ -72,7 +72,8 @@ func (s *Session) FetchJoining(
 	)
 }
 
-// fetch allows extraWait, or o.FillTimeout if set, in addition to the usual response timeout.
+// fetch sends a FETCH and waits for its response. It allows extraWait, or o.FillTimeout if set, in
+// addition to the usual response timeout.
 func (s *Session) fetch(
 	ctx context.Context,
 	m wire.Fetch,

@@ -25,7 +25,7 @@ type Path struct {
 	Dial func(context.Context) (*quic.Conn, error)
 }
 
-// Dial dials all paths. The first connection starts a bundle; the others join it whenever they are
+// Dial dials all paths. The first connection starts a bundle; the others join it once they are
 // established. If the server's protocol does not begin with ProtocolPrefix, Dial returns the first
 // connection instead of a bundle and closes the others.
 func Dial(ctx context.Context, paths []Path, cfg Config) (*Conn, *quic.Conn, error) {

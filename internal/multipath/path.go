@@ -118,8 +118,8 @@ func (p *path) start() {
 // leave closes the path's connection but not the bundle.
 func (p *path) leave(why string) { _ = p.qc.CloseWithError(codeLeft, why) }
 
-// ended removes the path after its connection has ended. Unless the connection's error code
-// concerns only the path, it ends the bundle.
+// ended removes the path after its connection has ended. If the connection was closed with a code
+// that concerns the whole bundle, it also closes the bundle.
 func (p *path) ended() {
 	c, err := p.c, context.Cause(p.qc.Context())
 	var app *quic.ApplicationError
@@ -625,7 +625,7 @@ func (c *Conn) Totals() Totals {
 }
 
 // QUIC returns the connection of the first path that is up. If all are down, it returns the first
-// path's, and if none is left, that of the last path removed.
+// path's; if no path is left, it returns that of the path removed last.
 func (c *Conn) QUIC() *quic.Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()

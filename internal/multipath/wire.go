@@ -15,8 +15,8 @@ import (
 // protocol follows.
 const ProtocolPrefix = "holocast-mp-"
 
-// Error codes for closing connections: those up to codeHello close only one path, the others the
-// bundle. Any other code closes the bundle and belongs to the application.
+// Error codes for closing connections: those up to codeHello close only one path, the last two
+// the bundle. Any other code closes the bundle and belongs to the application.
 const (
 	codeLeft        quic.ApplicationErrorCode = 0x686d7000 + iota // the path is not needed any more
 	codeToken                                                     // unknown, used or expired token

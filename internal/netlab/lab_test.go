@@ -145,7 +145,7 @@ func TestDelayRateAndLoss(t *testing.T) {
 	atLeast(t, "path 2 backward", 30,
 		func() probe.Result { return flow(t, l, "eb", "ea", "10.77.4.2", "10.77.4.1", quiet) })
 
-	// Offer 1.6 times the path's rate, of which 1.44 times its rate remains after the losses.
+	// Offer 1.6 times the path's rate. A loss of 10 % leaves 1.44 times the rate.
 	const frame = 8 * (1400 + frameOverhead)
 	full := flow(t, l, "a", "b", "10.77.1.1", "10.77.2.2", probe.Flow{
 		Size: 1400, PacketRate: 1.6 * 20e6 / frame,

@@ -79,7 +79,7 @@ func (d *Decoder) Decode(unit []byte) (Picture, error) {
 	case p.ready != 1:
 		return Picture{}, errors.New("libopenh264: the access unit yields no picture")
 	case p.width < 1 || p.height < 1 || p.stride[0] < p.width || p.stride[1] < p.width/2:
-		return Picture{}, fmt.Errorf("libopenh264: picture of %d×%d", p.width, p.height)
+		return Picture{}, fmt.Errorf("libopenh264: picture of %d×%d has an invalid size or stride", p.width, p.height)
 	}
 	width, height := int(p.width), int(p.height)
 	plane := func(i int, stride C.int, w, h int) []byte {

@@ -544,7 +544,8 @@ func (g *group) coverage(t *Track, now time.Time) coverage {
 	return k
 }
 
-// coverage reports that the subgroup may lack objects with IDs below knownFrom and from knownTo on.
+// coverage returns two bounds: the subgroup may lack objects with IDs below
+// knownFrom, and from knownTo on.
 func (s *subgroup) coverage(expired time.Time) (knownFrom, knownTo uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -407,8 +407,8 @@ func (f *Feed) charge(n int64, added []object, now time.Time) error {
 // maxScan bounds the subgroups of a group that are searched for a duplicate object.
 const maxScan = 16
 
-// holder returns a subgroup that holds an object, or nil. It skips but and other subgroups with the
-// same ID, if but is not nil. t.mu is held.
+// holder returns a subgroup that holds an object, or nil. If the argument but is set, that subgroup
+// and others with its ID are skipped. t.mu is held.
 func (g *group) holder(object uint64, but *subgroup) *subgroup {
 	for _, sg := range g.subgroups[:min(len(g.subgroups), maxScan)] {
 		if sg != but && sg.holds(object) && (but == nil || sg.ID() != but.id) {

@@ -411,7 +411,7 @@ func (d *delivery) report(o *object, reason string) {
 	})
 }
 
-// pump sends the subgroup's bytes from offset at, the start of object i, or of its payload if
+// pump sends the subgroup's bytes from offset at: the start of object i, or of its payload if
 // restart holds its header. It returns ErrEvicted if the bytes are gone.
 func (v *Viewer) pump(d *delivery, restart []byte, at int64, i int) error {
 	sg, w := d.sg, d.w

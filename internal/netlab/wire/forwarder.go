@@ -214,7 +214,7 @@ func Start(ports []Port, options Options) (*Forwarder, error) {
 	return f, nil
 }
 
-// Now returns the time since the start, the base of samples and timelines.
+// Now returns the time since the start, the time base of samples and timelines.
 func (f *Forwarder) Now() time.Duration {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // cannot fail for a valid clock

@@ -302,7 +302,7 @@ func TestLinkVariation(t *testing.T) {
 }
 
 // TestLinkCatchesUp lowers the delay of a full path from 70 to 20 ms. The path then delivers at 1.5
-// times its rate, so that it has caught up on the 50 ms after 100 ms.
+// times its rate until it has made up the 50 ms, which takes 100 ms.
 func TestLinkCatchesUp(t *testing.T) {
 	ms := time.Millisecond
 	l := newLink(t,
