@@ -1,6 +1,6 @@
-// Package mjpeg decodes and encodes JPEG images of cameras' MJPG streams with libjpeg-turbo
-// (TurboJPEG API 2.x, https://libjpeg-turbo.org), several times faster than image/jpeg. Buffers and
-// library handles are reused.
+// Package mjpeg decodes and encodes JPEG images, such as those of cameras' MJPG streams, with
+// libjpeg-turbo (TurboJPEG API 2.x, https://libjpeg-turbo.org). It is several times faster than
+// image/jpeg and reuses buffers and library handles.
 package mjpeg
 
 // #cgo pkg-config: libturbojpeg
@@ -14,8 +14,8 @@ import (
 	"unsafe"
 )
 
-// MaxPixels is the maximum number of pixels in an image, a third more than in the largest image of
-// an Azure Kinect (4096×3072). Larger images are rejected before any allocation.
+// MaxPixels is the maximum number of pixels in an image, a third more than an Azure Kinect's
+// largest image has (4096×3072). Larger images are rejected before any allocation.
 const MaxPixels = 1 << 24
 
 // Slack is each plane's spare capacity in bytes, for vector loads at the last sample.
@@ -25,8 +25,8 @@ var (
 	// ErrCorrupt is wrapped by errors for images that libjpeg-turbo cannot decode completely.
 	ErrCorrupt = errors.New("corrupt JPEG image")
 	// ErrIncomplete wraps ErrCorrupt for partly decoded images, which are correct up to the damage
-	// and grey or distorted after it. A missing end marker and stray bytes between segments leave
-	// the image complete.
+	// and grey or distorted after it. It is also returned if only the end marker is missing or
+	// stray bytes lie between segments; all pixels are then correct.
 	ErrIncomplete = fmt.Errorf("%w", ErrCorrupt)
 )
 

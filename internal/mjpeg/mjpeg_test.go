@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// picture is a smooth colour picture, which JPEG distorts little.
+// picture returns a smooth colour picture, which JPEG barely distorts.
 func picture(w, h int) *image.RGBA {
 	img := image.NewRGBA(image.Rect(0, 0, w, h))
 	for y := range h {
@@ -208,7 +208,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// TestDecodeDamaged checks that pictures stay complete up to the damage.
+// TestDecodeDamaged checks that damaged images are decoded correctly up to the damage.
 func TestDecodeDamaged(t *testing.T) {
 	const size = 64
 	good := stdEncode(t, picture(size, size))
@@ -302,7 +302,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// kinectJPEG returns a real camera's image, or a drawn one of the same size if the data is missing.
+// kinectJPEG returns a real camera's image, or a synthetic one of the same size if the data is
+// missing.
 func kinectJPEG(b *testing.B) []byte {
 	data := os.Getenv("HOLOCAST_DATA")
 	if data == "" {

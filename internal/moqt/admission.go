@@ -23,7 +23,8 @@ type Admission interface {
 	Opened(request bool) (wait time.Duration)
 	// GrowWindow reports whether the receive window may grow by this many bytes.
 	GrowWindow(bytes uint64) bool
-	// Close is called when the connection ends, even if it never became a session.
+	// Close is called when the connection ends, even if it never became a session. If the
+	// connection began a multipath session, Close is called when both have ended.
 	Close()
 }
 
@@ -55,7 +56,8 @@ func (c ListenConfig) admit(
 	}
 }
 
-// verifySourceAddress reports whether a client must validate its address with a Retry.
+// verifySourceAddress returns a function that reports whether a client must validate its address
+// with a Retry.
 func (c ListenConfig) verifySourceAddress() func(net.Addr) bool {
 	attempts := &connectRate{limit: c.MaxConnects}
 	return func(addr net.Addr) bool {
@@ -91,7 +93,7 @@ func (c ListenConfig) serverQUIC() *quic.Config {
 }
 
 // Initial receive windows in bytes: one frame per stream, and a few streams per connection, so that
-// streams waiting for a reader do not block the others.
+// streams waiting for a reader do not block the others. Greedy addresses get less.
 const (
 	firstStreamWindow = 512 << 10
 	firstWindow       = 2 << 20
@@ -132,7 +134,7 @@ func (s *Session) paceStreams(request bool) {
 	}
 }
 
-// countedStream releases a stream's charge once the stream is read to its end or refused.
+// countedStream releases a stream's charge once the stream ends, fails or is refused.
 type countedStream struct {
 	receiveStream
 	done func()

@@ -2,7 +2,8 @@ package moqt
 
 import "testing"
 
-// TestAliases checks that a preferred alias is used if it is free, and that no alias is used twice.
+// TestAliases checks that a preferred alias is used if it is free, and that no two tracks share an
+// alias.
 func TestAliases(t *testing.T) {
 	track := func(name string) TrackName { return TrackName{Namespace: Namespace{"a"}, Name: name} }
 	for _, c := range []struct {

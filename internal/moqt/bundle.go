@@ -14,7 +14,7 @@ import (
 	"holocast/internal/multipath"
 )
 
-// Path is a way of a client to its server.
+// Path is one of a client's network paths to its server.
 type Path struct {
 	Name    string         // for logs and statistics, at most multipath.MaxName bytes
 	Local   netip.Addr     // source address, if valid
@@ -34,7 +34,8 @@ func pathProtocols(versions []wire.Version) (list []string) {
 	return list
 }
 
-// pathVersion returns the version of a connection that is a path.
+// pathVersion returns the version that a path's ALPN protocol stands for, or false if alpn is not a
+// path's.
 func pathVersion(alpn string) (wire.Version, bool) {
 	number, ok := strings.CutPrefix(alpn, multipath.ProtocolPrefix)
 	if !ok {
@@ -46,7 +47,7 @@ func pathVersion(alpn string) (wire.Version, bool) {
 // bundleConn is a bundle of QUIC connections.
 type bundleConn struct {
 	b      *multipath.Conn
-	limits Admission // of the server, as long as the bundle lives
+	limits Admission // set by the server; held until the bundle ends
 }
 
 func (c bundleConn) openStream(ctx context.Context) (stream, error) {
@@ -128,13 +129,13 @@ func (s bundleStream) stop(code wire.StreamCode)  { s.CancelRead(quic.StreamErro
 func (s bundleStream) setPriority(p priority)     { s.SetPriority(p.urgency, p.order) }
 func (s bundleStream) whenReadable(func()) bool   { return false }
 
-// bundle returns the bundle that carries the session, nil for sessions over one connection.
+// bundle returns the bundle that carries the session, or nil if a single connection does.
 func (s *Session) bundle() *multipath.Conn {
 	c, _ := s.conn.(bundleConn)
 	return c.b
 }
 
-// Paths describes the paths of a session over several, nil for other sessions.
+// Paths describes the paths of a multipath session. It returns nil for other sessions.
 func (s *Session) Paths() []multipath.PathStats {
 	if b := s.bundle(); b != nil {
 		return b.Paths()
@@ -142,7 +143,7 @@ func (s *Session) Paths() []multipath.PathStats {
 	return nil
 }
 
-// received returns the bytes received, in UDP payload.
+// received returns the number of bytes received, counted as UDP payload.
 func (s *Session) received() uint64 {
 	if b := s.bundle(); b != nil {
 		return b.Totals().BytesReceived
@@ -150,7 +151,7 @@ func (s *Session) received() uint64 {
 	return s.conn.quic().ConnectionStats().BytesReceived
 }
 
-// addPaths replaces the statistics of the connection by sums over all paths.
+// addPaths replaces the connection's statistics with totals over all paths.
 func (st *Stats) addPaths(b *multipath.Conn) {
 	t := b.Totals()
 	st.BytesSent, st.BytesReceived, st.PacketsLost = t.BytesSent, t.BytesReceived, t.PacketsLost
@@ -160,7 +161,7 @@ func (st *Stats) addPaths(b *multipath.Conn) {
 // RefusedPaths returns the number of connections refused when joining a multipath session, by reason.
 func (l *Listener) RefusedPaths() map[string]uint64 { return l.paths.Refused() }
 
-// servePath makes a connection a path of a bundle, which begins a session if it is new.
+// servePath adds a connection to its bundle as a path. A new bundle starts a session.
 func (l *Listener) servePath(qc *quic.Conn, v wire.Version) {
 	cfg := multipath.Config{Streams: uint64(max(0, l.cfg.streams)), Log: l.log}
 	limits := admission(qc)
@@ -180,8 +181,8 @@ func (l *Listener) servePath(qc *quic.Conn, v wire.Version) {
 	l.start(bundleConn{b, limits}, v, "")
 }
 
-// admitted is the admission of a connection, which ends with the connection and everything that holds
-// it.
+// admitted is a connection's Admission with a reference count. It is closed when the connection and
+// everything else that holds it have ended.
 type admitted struct {
 	Admission
 	mu    sync.Mutex
@@ -202,7 +203,8 @@ func (a *admitted) release() {
 	}
 }
 
-// holdAdmission keeps the admission of a connection after its end, until release; nil if it has none.
+// holdAdmission keeps a connection's admission open until release, even if the connection ends first.
+// It returns nil if there is none.
 func holdAdmission(qc *quic.Conn) *admitted {
 	a, _ := qc.Context().Value(admissionKey{}).(*admitted)
 	if a == nil {
@@ -214,8 +216,8 @@ func holdAdmission(qc *quic.Conn) *admitted {
 	return a
 }
 
-// dialPaths dials a server over several paths. It returns a bundle, or a connection if the server does
-// not support bundles.
+// dialPaths dials a server over several paths. It returns a bundle, or a single connection if the
+// server does not support bundles.
 func (c Config) dialPaths(
 	ctx context.Context, dial func(context.Context, Path) (*quic.Conn, error),
 ) (*multipath.Conn, *quic.Conn, error) {

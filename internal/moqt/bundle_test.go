@@ -10,8 +10,8 @@ import (
 	"holocast/internal/testlog"
 )
 
-// TestPaths sends a subgroup over a session with two paths, and over one connection to a server
-// that does not support several paths.
+// TestPaths sends a subgroup over a session with two paths, and over a single connection to a
+// server that does not support several paths.
 func TestPaths(t *testing.T) {
 	for name, single := range map[string]bool{"two paths": false, "server without the extension": true} {
 		t.Run(name, func(t *testing.T) {

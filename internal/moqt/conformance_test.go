@@ -156,8 +156,8 @@ func TestPrefixMoves(t *testing.T) {
 	}
 }
 
-// TestPrefixesOfTracks checks that the prefixes of SUBSCRIBE_TRACKS must not overlap each other,
-// regardless of those of SUBSCRIBE_NAMESPACE (§10.19), and may change too (§10.9.2).
+// TestPrefixesOfTracks checks that SUBSCRIBE_TRACKS prefixes must not overlap each other but may
+// overlap those of SUBSCRIBE_NAMESPACE (§10.19), and that they can change (§10.9.2).
 func TestPrefixesOfTracks(t *testing.T) {
 	moved := make(chan Namespace, 1)
 	discover := func(r *DiscoveryRequest) {

@@ -224,8 +224,8 @@ func TestDatagramQueueForgets(t *testing.T) {
 	}
 }
 
-// TestFrameInDatagrams sends bursts of hundreds of datagrams, one per frame, over all transports,
-// and checks that all arrive, in any order over several paths.
+// TestFrameInDatagrams sends frames of hundreds of datagrams each over all transports. All
+// datagrams must arrive, and in order unless there are several paths.
 func TestFrameInDatagrams(t *testing.T) {
 	if !quiccc.Patched() {
 		t.Skip("the published quic-go drops received datagrams beyond 128")

@@ -37,7 +37,7 @@ func (p Path) listen() (*net.UDPConn, error) {
 	return conn.(*net.UDPConn), nil
 }
 
-// addressOf returns an address of a network interface.
+// addressOf returns an address of a network interface, other than link-local ones.
 func addressOf(device string) (netip.Addr, error) {
 	i, err := net.InterfaceByName(device)
 	if err != nil {

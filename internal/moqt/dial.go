@@ -29,7 +29,7 @@ import (
 const implementation = "holocast"
 
 // initialPacketSize is the UDP payload that every QUIC path carries (RFC 9000 §14), in bytes. Tunnels
-// often carry IP packets of 1280 bytes, which quic-go's default exceeds. Path MTU discovery finds
+// often limit IP packets to 1280 bytes, which quic-go's default exceeds. Path MTU discovery finds
 // larger sizes.
 const initialPacketSize = 1200
 
@@ -167,8 +167,8 @@ func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, 
 	return s, nil
 }
 
-// dialWebTransport opens a session with one of the versions. If the server names none, it uses the
-// first.
+// dialWebTransport opens a session with one of the versions: the server's choice, or the first if
+// the server selects none.
 func dialWebTransport(
 	ctx context.Context,
 	qc *quic.Conn,
@@ -235,8 +235,8 @@ func dialError(rawURL string, err error) error {
 			}
 		}
 	case errors.As(err, &te) && te.ErrorCode == quic.InternalError && !te.Remote && te.ErrorMessage != "":
-		// The host cannot send. The cause follows the socket's addresses, whose port differs at
-		// each attempt.
+		// The host cannot send. The cause follows the socket's addresses; drop these, because the
+		// port differs at each attempt.
 		cause := te.ErrorMessage[strings.LastIndexByte(te.ErrorMessage, ':')+1:]
 		return fmt.Errorf("connect to %s: %s", rawURL, strings.TrimSpace(cause))
 	case isTimeout(err):
@@ -246,7 +246,7 @@ func dialError(rawURL string, err error) error {
 }
 
 // mostTelling returns the error of the address that came closest to a session: one that answered, or
-// else one that packets were sent to.
+// else one to which packets could be sent.
 func mostTelling(err error) error {
 	all, ok := errors.AsType[eyeballs.Errors](err)
 	if !ok {
@@ -270,8 +270,8 @@ func isTimeout(err error) bool {
 		errors.Is(err, context.DeadlineExceeded)
 }
 
-// dialQUIC dials the addresses of a host over the path's packets if set, otherwise over a UDP socket
-// with batched I/O.
+// dialQUIC dials the addresses of a host over path.Packets if set, otherwise over a UDP socket with
+// batched I/O.
 func dialQUIC(
 	ctx context.Context,
 	addr string,

@@ -294,7 +294,7 @@ func TestPathOverWebTransport(t *testing.T) {
 	}
 }
 
-// TestMostTelling checks which of the errors of a host's addresses is reported.
+// TestMostTelling checks which error is reported if dialing several addresses of a host fails.
 func TestMostTelling(t *testing.T) {
 	unreachable := error(&quic.TransportError{ErrorCode: quic.InternalError, ErrorMessage: "network is unreachable"})
 	refused := error(&quic.TransportError{ErrorCode: quic.ConnectionRefused, Remote: true})

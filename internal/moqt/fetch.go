@@ -55,9 +55,9 @@ func (s *Session) Fetch(
 	return s.fetch(ctx, wire.Fetch{FetchType: wire.FetchStandalone, Track: track, Start: start, End: end}, o, 0)
 }
 
-// FetchJoining requests the objects that precede sub. They start the given number of groups before
-// the largest location at which sub began, and end at that location. Response and subscription then
-// meet without gap or overlap (§10.12.2).
+// FetchJoining requests the objects before sub: from the given number of groups before the track's
+// largest location at sub's start, up to and including that location. Response and subscription
+// then meet without gap or overlap (§10.12.2).
 func (s *Session) FetchJoining(
 	ctx context.Context,
 	sub *Subscription,
@@ -72,7 +72,8 @@ func (s *Session) FetchJoining(
 	)
 }
 
-// fetch allows extraWait, or o.FillTimeout if set, in addition to the usual response timeout.
+// fetch sends a FETCH and waits for its response. It allows extraWait, or o.FillTimeout if set, in
+// addition to the usual response timeout.
 func (s *Session) fetch(
 	ctx context.Context,
 	m wire.Fetch,
@@ -335,7 +336,7 @@ func (w *FetchWriter) run() {
 // resolveJoining computes the range of a joining fetch (§10.12.2.1).
 func (s *Session) resolveJoining(r *FetchRequest, m *wire.Fetch) error {
 	// The SUBSCRIBE may still arrive. Waiting is pointless for an ID that was already seen and is
-	// not joinable, or for our PUBLISH that was never sent.
+	// not joinable, or for the ID of a PUBLISH that we never sent.
 	var p *Publication
 	known := false
 	find := func() bool {

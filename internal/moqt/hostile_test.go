@@ -24,7 +24,7 @@ type rawPeer struct {
 	control *quic.SendStream
 }
 
-// hasty returns a configuration with long timeouts, except for those that change shortens.
+// hasty returns a configuration with long timeouts. The function change sets some of them to soon.
 func hasty(change func(w *waits, soon time.Duration)) Config {
 	w := patient()
 	change(w, 200*time.Millisecond)

@@ -19,7 +19,7 @@ import (
 	"holocast/internal/quiccc"
 )
 
-// source accepts all subscriptions and sends their publications to pubs.
+// source returns a handler that accepts all subscriptions and sends their publications to pubs.
 func source(pubs chan<- *Publication, info TrackInfo) Handler {
 	return Handler{Subscribe: func(r *SubscribeRequest) {
 		if p, err := r.Accept(info); err == nil && pubs != nil {
@@ -86,8 +86,8 @@ func TestCloseSendsReason(t *testing.T) {
 	})
 }
 
-// TestIdleSessionGoroutines checks that few goroutines wait for an idle session, because their
-// stacks take memory.
+// TestIdleSessionGoroutines bounds the goroutines of an idle session, because their stacks take
+// memory.
 func TestIdleSessionGoroutines(t *testing.T) {
 	if !quiccc.Patched() {
 		t.Skip("the published quic-go and webtransport-go have goroutines that wait")
@@ -125,7 +125,8 @@ func TestIdleSessionGoroutines(t *testing.T) {
 				}
 				s.Serve(Handler{})
 			}
-			// Half a goroutine per session allows for goroutines of the listener not yet started.
+			// Allow half a goroutine more per session: goroutines of the listener may start after
+			// the first count.
 			until(
 				t,
 				ctx,

@@ -12,8 +12,9 @@ import (
 	"holocast/internal/quiccc"
 )
 
-// TestStatelessReset checks that a server without a configured key answers packets of an unknown
-// connection. A peer may send them before it notices the end of its session.
+// TestStatelessReset checks that a server without a configured key answers packets of unknown
+// connections with a stateless reset. A peer may send such packets before it notices that its
+// session ended.
 func TestStatelessReset(t *testing.T) {
 	cert, err := devcert.Generate(time.Now(), "127.0.0.1")
 	if err != nil {

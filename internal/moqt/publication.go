@@ -27,8 +27,8 @@ type TrackInfo struct {
 	Alias *uint64
 	// Paused sends a PUBLISH with forward state 0.
 	Paused bool
-	// Defaults apply to a PUBLISH unless the subscriber's response overrides them: the parameters
-	// of its SUBSCRIBE_TRACKS (draft-19 §10.19.1).
+	// Defaults are the parameters of the subscriber's SUBSCRIBE_TRACKS. They apply to a PUBLISH
+	// unless the response overrides them (draft-19 §10.19.1).
 	Defaults Parameters
 }
 

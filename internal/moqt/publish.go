@@ -96,7 +96,7 @@ func accepted(p Parameters) Parameters {
 }
 
 // duplicateCode is the code that rejects a PUBLISH of a track that is already received. Draft-19
-// allows that and has no code for it.
+// allows such a PUBLISH and therefore has no code of its own for it.
 func (s *Session) duplicateCode() wire.RequestCode {
 	if s.version >= wire.Draft19 {
 		return wire.RequestUninterested

@@ -16,7 +16,7 @@ type connectRate struct {
 	updated time.Time
 }
 
-// verify reports whether the next client must validate its address.
+// verify counts a connection attempt and reports whether the client must validate its address.
 func (c *connectRate) verify(net.Addr) bool { return c.limit > 0 && c.add(time.Now()) }
 
 // add counts an attempt and reports whether the bucket exceeds one second's attempts.

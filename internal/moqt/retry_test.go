@@ -36,7 +36,7 @@ func TestConnectRate(t *testing.T) {
 	}
 }
 
-// TestRetry checks that a client under load receives a Retry and connects.
+// TestRetry checks that a client receives a Retry from a busy server and then connects.
 func TestRetry(t *testing.T) {
 	cert, err := devcert.Generate(time.Now(), "127.0.0.1")
 	if err != nil {

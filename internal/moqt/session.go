@@ -77,8 +77,8 @@ type Config struct {
 	// does not close it. Only one client or server may use it at a time.
 	Packets net.PacketConn
 	// Paths, if there are several, are the client's paths to the server, over raw QUIC. The session
-	// lasts as long as one of them works. With a server that does not support this, it uses the
-	// first path that connects. A single path only selects the socket.
+	// lasts as long as one of them works. If the server does not support multipath sessions, the
+	// first path that connects is used. A single path only selects the socket.
 	Paths []Path
 
 	// Versions are the supported drafts in order of preference. nil means wire.Versions. The

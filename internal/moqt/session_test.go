@@ -56,8 +56,8 @@ func connect(t testing.TB, scheme string, client, server Handler) *pair {
 	return p
 }
 
-// connectVersions connects ends with these versions in order of preference. No versions means all
-// of them.
+// connectVersions connects a client and a server with these versions in order of preference. No
+// versions means all of them.
 func connectVersions(t testing.TB, scheme string, client, server Handler, cv, sv []wire.Version) (*pair, error) {
 	t.Helper()
 	return connectConfigs(
@@ -70,7 +70,7 @@ func connectVersions(t testing.TB, scheme string, client, server Handler, cv, sv
 	)
 }
 
-// connectConfigs connects ends with these configurations.
+// connectConfigs connects a client and a server with these configurations.
 func connectConfigs(t testing.TB, scheme string, client, server Handler, cc, sc Config) (*pair, error) {
 	t.Helper()
 	return connectListener(t, scheme, client, server, cc, ListenConfig{Config: sc})

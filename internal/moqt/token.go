@@ -8,11 +8,12 @@ type tokenCache struct {
 	byAlias     map[uint64]wire.Token
 }
 
-// tokenOverhead is added to the length of a registered token's value (§10.3.1.3).
+// tokenOverhead counts towards the size of the cache in addition to the length of a token's value
+// (§10.3.1.3).
 const tokenOverhead = 16
 
-// registerSetup registers the tokens of SETUP. A token that does not fit counts as passed by value
-// (§10.3.1.4).
+// registerSetup registers the tokens of SETUP. A token that does not fit is treated as passed by
+// value (§10.3.1.4).
 func (c *tokenCache) registerSetup(m *wire.Setup) error {
 	for i, t := range m.AuthorizationTokens {
 		if t.AliasType != wire.TokenRegister {

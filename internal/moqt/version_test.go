@@ -52,7 +52,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// connect19 connects ends that support only draft-19.
+// connect19 connects a client and a server that support only draft-19.
 func connect19(t *testing.T, client, server Handler) *pair {
 	t.Helper()
 	p, err := connectVersions(t, "moqt", client, server, []wire.Version{wire.Draft19}, []wire.Version{wire.Draft19})

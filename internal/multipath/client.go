@@ -18,16 +18,16 @@ const (
 	dialWait    = 2 * time.Second // for a path that was never there
 )
 
-// Path is a way to the server.
+// Path is one of the client's network paths to the server.
 type Path struct {
 	Name string // at most MaxName bytes
-	// Dial opens a connection. It is called again when the connection has ended.
+	// Dial opens a connection. It is called again after it fails and after the connection ends.
 	Dial func(context.Context) (*quic.Conn, error)
 }
 
-// Dial dials all paths. The first connection begins a bundle, which the others join when they can, as
-// long as the bundle lives. If the server's protocol does not begin with ProtocolPrefix, the first
-// connection is returned in place of a bundle, and the others are closed.
+// Dial dials all paths. The first connection starts a bundle; the others join it once they are
+// established. If the server's protocol does not begin with ProtocolPrefix, Dial returns the first
+// connection instead of a bundle and closes the others.
 func Dial(ctx context.Context, paths []Path, cfg Config) (*Conn, *quic.Conn, error) {
 	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	results := make(chan dialed, len(paths))
@@ -100,7 +100,7 @@ func causes(failed []dialed) (errs eyeballs.Errors) {
 	return errs
 }
 
-// closeAll closes the connections of n outcomes.
+// closeAll waits for n outcomes and closes their connections.
 func closeAll(results <-chan dialed, n int) {
 	for range n {
 		if r := <-results; r.qc != nil {
@@ -109,7 +109,8 @@ func closeAll(results <-chan dialed, n int) {
 	}
 }
 
-// keep makes the path's connections join the bundle until it ends.
+// keep joins the path's connection to the bundle and replaces it whenever it ends, until the bundle
+// ends.
 func (c *Conn) keep(ctx context.Context, p Path, first dialed) {
 	qc, joined := first.qc, first.joined
 	if first.err != nil && c.ctx.Err() == nil {
@@ -139,7 +140,7 @@ func (c *Conn) keep(ctx context.Context, p Path, first dialed) {
 	}
 }
 
-// rejoin joins the bundle with a token and closes the connection if that fails.
+// rejoin joins qc to the bundle with a token, and closes qc if that fails.
 func (c *Conn) rejoin(qc *quic.Conn, name string) bool {
 	t, err := c.takeToken(qc.Context())
 	if err == nil {
@@ -166,7 +167,7 @@ func (c *Conn) alone() bool {
 	return len(c.paths) == 0
 }
 
-// join says HELLO and adds the connection to the paths.
+// join sends HELLO on the connection and adds it to the paths.
 func (c *Conn) join(ctx context.Context, qc *quic.Conn, name string, t *token) error {
 	str, err := qc.OpenStreamSync(ctx)
 	if err != nil {
@@ -206,7 +207,7 @@ func (c *Conn) join(ctx context.Context, qc *quic.Conn, name string, t *token) e
 	return nil
 }
 
-// receivedToken is a token for another path.
+// receivedToken is a token with which another path may join.
 type receivedToken struct {
 	token
 	at time.Time
@@ -238,7 +239,7 @@ func (c *Conn) readTokens(r *bufio.Reader) {
 	}
 }
 
-// takeToken returns the newest token; it may wait for one.
+// takeToken removes and returns the newest token, waiting for one if necessary.
 func (c *Conn) takeToken(ctx context.Context) (token, error) {
 	for {
 		c.mu.Lock()

@@ -1,4 +1,4 @@
-// Package multipath carries streams and datagrams like a QUIC connection's over a bundle of QUIC
+// Package multipath provides the streams and datagrams of a QUIC connection over a bundle of QUIC
 // connections, each over its own network path (docs/spec/multipath.md). Paths join and leave while data
 // flows. Package fbdt decides which bytes each path sends.
 package multipath
@@ -37,13 +37,14 @@ const (
 
 // Config holds the settings of a bundle.
 type Config struct {
-	// Streams limits the open streams of each kind that the peer opens; 0 = 1024.
+	// Streams limits the streams of each kind that the peer may have open; 0 = 1024.
 	Streams uint64
-	// Grow, if set, is asked before the window for unread data grows, from 2 MiB up to 64 MiB.
+	// Grow, if set, decides whether the window for unread data may grow by this many bytes. The
+	// window then starts at 2 MiB and grows to at most 64 MiB; otherwise it is 48 MiB.
 	Grow func(bytes uint64) bool
-	// Log receives the events of paths; nil = slog.Default.
+	// Log receives path events; nil = slog.Default.
 	Log *slog.Logger
-	// Scheduler returns the scheduler; nil = fbdt.New.
+	// Scheduler creates the bundle's scheduler; nil = fbdt.New.
 	Scheduler func() fbdt.Scheduler
 }
 
@@ -133,7 +134,7 @@ type Conn struct {
 	issued     []token         // that the client may use; guarded by server.mu
 }
 
-// streamSides are the sides of a stream; one of them is nil in unidirectional streams.
+// streamSides holds the sides of a stream. One of them is nil if the stream is unidirectional.
 type streamSides struct {
 	send *SendStream
 	recv *ReceiveStream
@@ -148,7 +149,7 @@ type Stream struct {
 // StreamID returns the stream's ID, as in QUIC.
 func (s *Stream) StreamID() quic.StreamID { return s.SendStream.StreamID() }
 
-// Kinds of streams, bit 1 of their IDs.
+// Kinds of streams, in bit 1 of the stream ID.
 const (
 	bidirectional = iota
 	unidirectional
@@ -190,7 +191,8 @@ func (c *Conn) begin(g grants) {
 	c.openLimit = [2]uint64{min(g.streams, maxOffset), min(g.streams, maxOffset)}
 }
 
-// Context ends with the bundle; its cause is the bundle's error.
+// Context returns a context that is cancelled when the bundle ends. Its cause is the bundle's
+// error.
 func (c *Conn) Context() context.Context { return c.ctx }
 
 func signal(c chan struct{}) {
@@ -200,7 +202,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// await waits with c.mu released until wake, the deadline or the end of the bundle.
+// await releases c.mu while it waits for wake, the deadline or the end of the bundle.
 func (c *Conn) await(wake chan struct{}, deadline time.Time) {
 	c.mu.Unlock()
 	defer c.mu.Lock()
@@ -217,7 +219,7 @@ func (c *Conn) await(wake chan struct{}, deadline time.Time) {
 	}
 }
 
-// kick makes the paths ask the scheduler again.
+// kick makes every path ask the scheduler for segments again.
 func (c *Conn) kick() {
 	for _, p := range c.paths {
 		signal(p.kick)
@@ -234,13 +236,13 @@ func (c *Conn) unblock() {
 	}
 }
 
-// CloseWithError ends the bundle; the peer learns the code and the reason.
+// CloseWithError ends the bundle and sends the code and reason to the peer.
 func (c *Conn) CloseWithError(code quic.ApplicationErrorCode, reason string) error {
 	c.close(&quic.ApplicationError{ErrorCode: code, ErrorMessage: reason}, code, reason)
 	return nil
 }
 
-// fail ends the bundle because of the peer.
+// fail ends the bundle with err, which it reports to the peer as a protocol violation.
 func (c *Conn) fail(err error) {
 	c.close(err, codeViolation, err.Error())
 }
@@ -274,7 +276,7 @@ func (c *Conn) id(kind int, n uint64, ours bool) uint64 {
 
 func (c *Conn) ours(id uint64) bool { return id&1 == 0 == c.client }
 
-// open opens a stream; false at the peer's limit.
+// open opens a stream. At the peer's limit ok is false, and changed is closed when the limit grows.
 func (c *Conn) open(kind int) (sides streamSides, ok bool, changed <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -335,7 +337,7 @@ func (c *Conn) OpenUniStream() (*SendStream, error) {
 	return s.send, err
 }
 
-// AcceptStream returns the next bidirectional stream of the peer.
+// AcceptStream returns the next bidirectional stream opened by the peer.
 func (c *Conn) AcceptStream(ctx context.Context) (*Stream, error) {
 	s, err := c.accept(ctx, bidirectional)
 	if err != nil {
@@ -344,7 +346,7 @@ func (c *Conn) AcceptStream(ctx context.Context) (*Stream, error) {
 	return &Stream{s.send, s.recv}, nil
 }
 
-// AcceptUniStream returns the next unidirectional stream of the peer.
+// AcceptUniStream returns the next unidirectional stream opened by the peer.
 func (c *Conn) AcceptUniStream(ctx context.Context) (*ReceiveStream, error) {
 	s, err := c.accept(ctx, unidirectional)
 	return s.recv, err
@@ -372,8 +374,8 @@ func (c *Conn) accept(ctx context.Context, kind int) (sides streamSides, err err
 	}
 }
 
-// lookup returns the receiving side of a stream for arriving data or a reset, and opens it if it is
-// new; nil if it has ended.
+// lookup returns the sides of a stream that the peer refers to, and opens the stream if it is new.
+// Both sides are nil if the stream has ended.
 func (c *Conn) lookup(id uint64) (streamSides, error) {
 	if id == controlStream {
 		return streamSides{recv: c.inbox}, nil
@@ -423,10 +425,12 @@ func (c *Conn) release(id uint64) {
 	}
 }
 
-// counted returns how many of a stream's first n bytes count towards the common limit.
+// counted returns how many of a stream's first n bytes count towards the limit shared by all
+// streams.
 func counted(n uint64) uint64 { return n - min(n, uncounted) }
 
-// consumed returns credit for n bytes that were read or dropped.
+// consumed counts n bytes as read or dropped, and grants the peer more credit once half of the
+// window is used.
 func (c *Conn) consumed(n uint64) {
 	c.read += n
 	if n == 0 || c.recvLimit-c.read >= c.window/2 {
@@ -453,7 +457,7 @@ func (c *Conn) control(kind int, fields ...uint64) {
 	c.outbox.append(appendNumbers(quicvarint.Append(nil, uint64(kind)), fields...))
 }
 
-// readControl handles the control messages that are there.
+// readControl handles the control messages that have arrived completely.
 func (c *Conn) readControl() error {
 	s := c.inbox
 	var b []byte
@@ -523,7 +527,7 @@ func (c *Conn) handle(m control) error {
 
 // Segments.
 
-// segment is a segment under way.
+// segment is a segment in flight: assigned to a path but not yet acknowledged.
 type segment struct {
 	fbdt.Segment
 	path    *path
@@ -534,7 +538,8 @@ type segment struct {
 	stale   bool
 }
 
-// next returns the next segment for a path, or the time to ask again; zero means after a change.
+// next returns the next segment for a path. Without one, wait reports whether to ask again: after
+// the given time, or only after a kick if again is 0.
 func (c *Conn) next(p *path) (seg *segment, again time.Duration, wait bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -557,7 +562,8 @@ func (c *Conn) next(p *path) (seg *segment, again time.Duration, wait bool) {
 	return nil, 0, true
 }
 
-// fill returns a segment of the scheduler with its data, nil if it serves nothing.
+// fill adds the data to a segment from the scheduler. It returns nil if the data need not be sent
+// any more.
 func (c *Conn) fill(p *path, s fbdt.Segment) *segment {
 	send := c.outbox
 	if s.Stream != controlStream {
@@ -586,7 +592,7 @@ func (c *Conn) fill(p *path, s fbdt.Segment) *segment {
 	return seg
 }
 
-// least returns the least number whose acknowledgement we await.
+// least returns the lowest number whose acknowledgement is awaited, or the next number if none is.
 func (c *Conn) least() uint64 {
 	if len(c.segments) > 0 {
 		return c.segments[0].Number
@@ -594,7 +600,7 @@ func (c *Conn) least() uint64 {
 	return c.highest
 }
 
-// stale ends segments that serve nothing any more.
+// stale cancels segments that are no longer needed.
 func (c *Conn) stale(numbers []uint64) {
 	for _, n := range numbers {
 		i, ok := c.segment(n)
@@ -658,7 +664,8 @@ func (c *Conn) acked(numbers spans) error {
 	return nil
 }
 
-// receive handles bytes of a segment, which begin at an offset in the stream, and returns how many were of no use.
+// receive handles bytes of a segment, which start at the given offset in the stream. It returns how many were
+// redundant.
 func (c *Conn) receive(h header, offset uint64, b []byte) (repeated uint64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -680,7 +687,7 @@ func (c *Conn) receive(h header, offset uint64, b []byte) (repeated uint64, err 
 	return repeated, err
 }
 
-// arrived handles the end of a segment.
+// arrived handles the end of a segment. end is the offset after its last byte.
 func (c *Conn) arrived(h header, end uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// FuzzMessages parses bytes as each kind of message. Accepted messages survive another encoding.
+// FuzzMessages parses bytes as each kind of message. Accepted messages must survive re-encoding.
 func FuzzMessages(f *testing.F) {
 	g := grants{data: 48 << 20, streamData: 2 << 20, streams: 1 << 10}
 	for _, b := range [][]byte{
@@ -47,7 +47,7 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// FuzzSegment reads bytes as a segment of a bundle: an error or a stream's bytes, but no panic.
+// FuzzSegment reads arbitrary bytes as a segment, which must not cause a panic.
 func FuzzSegment(f *testing.F) {
 	f.Add(append(header{number: 1, stream: 3}.append(nil), "bytes"...))
 	f.Add(append(header{stream: controlStream}.append(nil), maxData, 1))

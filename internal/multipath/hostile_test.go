@@ -25,7 +25,8 @@ func numbers(list ...uint64) (b []byte) {
 	return b
 }
 
-// TestHostilePeers sends what no honest client sends. The bundle ends with an error that names it.
+// TestHostilePeers sends what no honest client sends. The bundle must end with an error that names
+// the violation.
 func TestHostilePeers(t *testing.T) {
 	const control = 1<<62 - 1
 	datagram := func(kind byte, list ...uint64) func(*quic.Conn) error {
@@ -46,7 +47,7 @@ func TestHostilePeers(t *testing.T) {
 			return nil
 		}
 	}
-	// A segment: number, distance, stream, offset, flags, bytes.
+	// A segment consists of number, distance, stream, offset, flags and bytes.
 	for name, c := range map[string]struct {
 		attack func(*quic.Conn) error
 		want   string
@@ -111,7 +112,8 @@ func TestHostilePeers(t *testing.T) {
 	}
 }
 
-// TestSlowedPath slows a path down to a byte a second while a session lasts. The other one carries the data.
+// TestSlowedPath slows one path down to a byte per second during a session. The other path must carry the
+// data.
 func TestSlowedPath(t *testing.T) {
 	fakepath.Test(t, func(t *testing.T) {
 		slow := new(atomic.Bool)
@@ -130,7 +132,8 @@ func TestSlowedPath(t *testing.T) {
 	})
 }
 
-// TestShuffledPaths transfers data over paths that reorder every other packet and duplicate all.
+// TestShuffledPaths transfers data over paths that reorder every other packet and duplicate every
+// packet.
 func TestShuffledPaths(t *testing.T) {
 	fakepath.Test(t, func(t *testing.T) {
 		k := link{rate: 4e6, delay: 10 * time.Millisecond, reorder: 2, duplicate: 1}
@@ -142,7 +145,7 @@ func TestShuffledPaths(t *testing.T) {
 	})
 }
 
-// stream opens a unidirectional stream from the server and returns both sides.
+// stream opens a unidirectional stream from the server, sends header and returns both sides.
 func stream(
 	t *testing.T, client, server *multipath.Conn, header string,
 ) (*multipath.SendStream, *multipath.ReceiveStream) {
@@ -161,7 +164,7 @@ func stream(
 	return s, r
 }
 
-// TestResetDuringCut resets a stream and stops another while one of two paths is cut.
+// TestResetDuringCut resets one stream and stops reading another while one of two paths is cut.
 func TestResetDuringCut(t *testing.T) {
 	fakepath.Test(t, func(t *testing.T) {
 		l := newLab(t, []string{protocol},
@@ -203,7 +206,8 @@ func TestResetDuringCut(t *testing.T) {
 	})
 }
 
-// TestWriteDeadline cuts all paths. Write ends at its deadline, and the stream's reset arrives after the cut.
+// TestWriteDeadline cuts all paths. Write must end at its deadline, and the reset of the stream must arrive
+// once the paths are back.
 func TestWriteDeadline(t *testing.T) {
 	fakepath.Test(t, func(t *testing.T) {
 		l := newLab(t, []string{protocol}, link{rate: 1e6}, link{rate: 1e6, delay: 20 * time.Millisecond})
@@ -229,7 +233,8 @@ func TestWriteDeadline(t *testing.T) {
 	})
 }
 
-// TestPriorities writes an urgent stream while a bulk stream fills all paths. The urgent one overtakes it.
+// TestPriorities writes an urgent stream while a bulk stream fills all paths. The urgent stream must
+// overtake it.
 func TestPriorities(t *testing.T) {
 	fakepath.Test(t, func(t *testing.T) {
 		l := newLab(t, []string{protocol},
@@ -278,8 +283,8 @@ func TestPriorities(t *testing.T) {
 	})
 }
 
-// TestLastBytesWithoutCredit writes all that the peer takes, and a little more. Close and CancelWrite need no credit
-// for that.
+// TestLastBytesWithoutCredit uses up the peer's credit and writes a few more bytes. Close and CancelWrite must not
+// wait for credit.
 func TestLastBytesWithoutCredit(t *testing.T) {
 	const window, more = 2 << 20, 1000
 	for name, c := range map[string]struct {

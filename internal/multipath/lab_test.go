@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const protocol = multipath.ProtocolPrefix + "test"
 
-// faults drops, duplicates and reorders the packets that an end sends.
+// faults drops, duplicates and reorders the packets that one end sends.
 type faults struct {
 	net.PacketConn
 	cut       *atomic.Bool
@@ -83,7 +83,7 @@ var quicConfig = &quic.Config{
 	MaxIdleTimeout: 5 * time.Second, KeepAlivePeriod: 1500 * time.Millisecond, InitialPacketSize: 1200,
 }
 
-// newLab returns a lab in a bubble of synctest.
+// newLab returns a lab. It must be called in a synctest bubble.
 func newLab(t *testing.T, protocols []string, links ...link) *lab {
 	t.Helper()
 	l := &lab{t: t, server: multipath.NewServer(), bundles: make(chan *multipath.Conn, 16)}
@@ -183,7 +183,7 @@ func joined(t *testing.T, c *multipath.Conn, n int) {
 	t.Fatalf("%d paths are up, want %d: %+v", up(c), n, c.Paths())
 }
 
-// up returns how many paths of a bundle are up.
+// up returns the number of a bundle's paths that are up.
 func up(c *multipath.Conn) (n int) {
 	for _, p := range c.Paths() {
 		if !p.Down {
@@ -210,7 +210,7 @@ func (p *pattern) Read(b []byte) (int, error) {
 
 func (p *pattern) value(at int) byte { return byte(at ^ at>>8*31 ^ at>>16*17 ^ p.seed) }
 
-// check reads r to its end and compares.
+// check reads r to its end and compares it with the pattern.
 func (p *pattern) check(r io.Reader) error {
 	b := make([]byte, 8<<10)
 	for {

@@ -12,7 +12,7 @@ import (
 	"holocast/internal/sessiontest/fakepath"
 )
 
-// transfer sends n streams of up to most bytes from one end to the other and compares them.
+// transfer sends n streams of up to most bytes from one end to the other and checks their contents.
 func transfer(t *testing.T, from, to *multipath.Conn, n, most int) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -55,7 +55,7 @@ func transfer(t *testing.T, from, to *multipath.Conn, n, most int) {
 	wg.Wait()
 }
 
-// TestTransfer sends streams in both directions over paths of all kinds.
+// TestTransfer sends streams in both directions over all kinds of paths.
 func TestTransfer(t *testing.T) {
 	for name, links := range map[string][]link{
 		"one path":         {{rate: 4e6, delay: 10 * time.Millisecond}},

@@ -16,7 +16,7 @@ import (
 	"holocast/internal/quiccc"
 )
 
-// Times of the watch over paths.
+// Intervals and limits for monitoring paths.
 const (
 	tick       = 20 * time.Millisecond  // while data flows
 	idleTick   = 250 * time.Millisecond // otherwise
@@ -29,7 +29,8 @@ const (
 	lingerTime = 5 * time.Second        // of a bundle without a path
 )
 
-// workers is the number of segments that a path sends at a time: one is queued behind the other.
+// workers is the number of segments that a path sends at a time, so that one is always queued
+// behind the other.
 const workers = 2
 
 // path is a connection of a bundle.
@@ -65,13 +66,13 @@ type path struct {
 	estimate  fbdt.Estimate
 }
 
-// outgoing is a datagram of the application.
+// outgoing is an application datagram to be sent.
 type outgoing struct {
 	b    []byte
 	done chan error
 }
 
-// add makes a connection a path of the bundle.
+// add adds a connection to the bundle as a path.
 func (c *Conn) add(qc *quic.Conn, name string) (*path, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,10 +115,11 @@ func (p *path) start() {
 	p.c.mu.Unlock()
 }
 
-// leave closes the path's connection alone.
+// leave closes the path's connection but not the bundle.
 func (p *path) leave(why string) { _ = p.qc.CloseWithError(codeLeft, why) }
 
-// ended removes the path after the end of its connection.
+// ended removes the path after its connection has ended. If the connection was closed with a code
+// that concerns the whole bundle, it also closes the bundle.
 func (p *path) ended() {
 	c, err := p.c, context.Cause(p.qc.Context())
 	var app *quic.ApplicationError
@@ -185,7 +187,7 @@ func (p *path) feed() {
 	}
 }
 
-// send sends a segment on a stream of its own.
+// send sends a segment on a QUIC stream of its own.
 func (p *path) send(seg *segment) {
 	c := p.c
 	str, err := p.qc.OpenUniStreamSync(p.qc.Context())
@@ -256,7 +258,8 @@ func (p *path) receive() {
 // buffers are for reading segments.
 var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// readSegment reads a segment and returns how many of its bytes were of no use. An error is the peer's fault.
+// readSegment reads a segment and returns how many of its bytes were redundant. An error means that the peer
+// violated the protocol.
 func (c *Conn) readSegment(r io.Reader) (repeated uint64, err error) {
 	buffer := buffers.Get().(*[32 << 10]byte)
 	defer buffers.Put(buffer)
@@ -300,7 +303,8 @@ func (c *Conn) readSegment(r io.Reader) (repeated uint64, err error) {
 
 // Datagrams.
 
-// sendDatagrams sends datagrams, which may wait for the path's congestion control.
+// sendDatagrams sends acknowledgements, PINGs and application datagrams. It may block on the path's
+// congestion control.
 func (p *path) sendDatagrams() {
 	for {
 		select {
@@ -329,7 +333,7 @@ func (p *path) receiveDatagrams() {
 	}
 }
 
-// datagram handles a datagram of the peer.
+// datagram handles a datagram from the peer.
 func (c *Conn) datagram(p *path, b []byte) error {
 	if len(b) == 0 {
 		return violation("empty datagram")
@@ -361,7 +365,7 @@ func (c *Conn) datagram(p *path, b []byte) error {
 	return nil
 }
 
-// deliver queues a datagram of the application, or drops it.
+// deliver queues an application datagram, or drops it if the queue is full.
 func (c *Conn) deliver(b []byte) {
 	select {
 	case c.datagrams <- b:
@@ -369,7 +373,7 @@ func (c *Conn) deliver(b []byte) {
 	}
 }
 
-// replace puts b into a channel of one element, in place of an older one.
+// replace puts b into a channel of capacity one, replacing an older element.
 func replace(to chan []byte, b []byte) {
 	select {
 	case <-to:
@@ -381,8 +385,8 @@ func replace(to chan []byte, b []byte) {
 	}
 }
 
-// SendDatagram sends a datagram over the path with the least RTT. It may wait while the path's queue
-// is full. If b does not fit, the error is a *quic.DatagramTooLargeError.
+// SendDatagram sends a datagram over the path with the lowest RTT. It may wait while the path's
+// queue is full. If b does not fit, the error is a *quic.DatagramTooLargeError.
 func (c *Conn) SendDatagram(b []byte) error {
 	escape := 0
 	if len(b) == 0 || b[0] >= datagramData {
@@ -415,7 +419,8 @@ func (c *Conn) SendDatagram(b []byte) error {
 	}
 }
 
-// fastest returns the path with the least RTT and a channel that is closed when it goes down.
+// fastest returns the path with the lowest RTT and a channel that is closed when that path goes
+// down.
 func (c *Conn) fastest() (*path, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -443,7 +448,7 @@ func (c *Conn) ReceiveDatagram(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// sendAcks acknowledges segments over all paths, two at a time or after ackDelay.
+// sendAcks acknowledges segments over all paths, once two have arrived or ackDelay after the first.
 func (c *Conn) sendAcks() {
 	delay := time.NewTimer(0)
 	<-delay.C
@@ -478,7 +483,7 @@ func (c *Conn) sendAcks() {
 
 // The watch over paths.
 
-// watch updates the estimates of the paths until the bundle ends.
+// watch monitors the paths until the bundle ends.
 func (c *Conn) watch() {
 	t := time.NewTimer(idleTick)
 	defer t.Stop()
@@ -492,7 +497,7 @@ func (c *Conn) watch() {
 	}
 }
 
-// look looks at all paths and returns when to look again.
+// look checks all paths and returns the time until the next check.
 func (c *Conn) look() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -515,10 +520,10 @@ func (c *Conn) look() time.Duration {
 // startup is BBR's first phase.
 const startup = "startup"
 
-// rate returns the rate that a path could carry, in bytes/s, and whether it is a guess. A new path's congestion window
-// tells more than its bandwidth: samples from the handshake are so low that the path would stay unused, and the window,
-// which grows by every byte delivered, is ahead by a round trip. Once it stops growing, at twice the path's volume, the
-// bandwidth counts.
+// rate returns the rate in bytes/s that a path could carry, and whether it is a guess. On a new path the congestion
+// window is a better guide than the bandwidth estimate: samples from the handshake are so low that the path would stay
+// unused, and the window, which grows by every byte delivered, is a round trip ahead. Once the window stops growing, at
+// about twice the path's bandwidth-delay product, the bandwidth estimate counts.
 func rate(cc congestion.Estimates, rtt time.Duration) (rate float64, guess bool) {
 	grown := cc.Delivered > cc.Window+cc.Window/4 && float64(cc.Window) < 3*cc.Bandwidth*cc.MinRTT.Seconds()
 	if cc.Phase != startup || rtt <= 0 || grown {
@@ -550,7 +555,7 @@ func (p *path) look(now time.Time, flowing bool) {
 		p.count = st.PacketsReceived
 		p.heard, p.asked = now, time.Time{}
 	}
-	// Two probe timeouts (RFC 9002 §6.2.1) with the peer's largest delay of acknowledgements.
+	// Two probe timeouts (RFC 9002 §6.2.1) with QUIC's default max_ack_delay of 25 ms.
 	limit := max(2*(st.SmoothedRTT+max(4*st.MeanDeviation, time.Millisecond)+25*time.Millisecond), leastDown)
 	if p.asked.IsZero() && (p.underWay > 0 || p.pinged.After(p.heard)) {
 		p.asked = now
@@ -590,7 +595,7 @@ func (p *path) look(now time.Time, flowing bool) {
 	}
 }
 
-// Totals are the sums over all paths, including former ones.
+// Totals holds sums over all paths, including former ones.
 type Totals struct {
 	BytesSent, BytesReceived, PacketsLost uint64  // as in quic.ConnectionStats
 	CongestionWindow                      uint64  // bytes, of live paths
@@ -619,7 +624,8 @@ func (c *Conn) Totals() Totals {
 	return t
 }
 
-// QUIC returns the connection of the first live path, or of the last one that was live.
+// QUIC returns the connection of the first path that is up. If all are down, it returns the first
+// path's; if no path is left, it returns that of the path removed last.
 func (c *Conn) QUIC() *quic.Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -63,8 +63,8 @@ func windows(t *testing.T, n int, every, warmup, duration time.Duration, links .
 	return took
 }
 
-// TestWindows checks that windows take at most one segment longer over two paths than over the better one alone, whose
-// rate BBR does not know: nothing fills it.
+// TestWindows checks that windows take at most one segment longer over two paths than over the better one alone. The
+// traffic does not fill the better path, so BBR does not know its rate.
 func TestWindows(t *testing.T) {
 	for name, links := range map[string][]link{
 		"RTTs":  {{rate: 7.5e6, delay: 10 * time.Millisecond}, {rate: 7.5e6, delay: 50 * time.Millisecond}},
@@ -82,7 +82,7 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// TestBulk checks that paths of different delay carry their rates together.
+// TestBulk checks that two paths of different delay together carry nearly the sum of their rates.
 func TestBulk(t *testing.T) {
 	fakepath.Test(t, func(t *testing.T) {
 		const window, warmup, duration, sum = 256 << 10, 8 * time.Second, 4 * time.Second, 2.5e6

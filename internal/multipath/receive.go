@@ -74,7 +74,7 @@ func (s *ReceiveStream) Read(p []byte) (int, error) {
 	}
 }
 
-// take copies bytes that are there.
+// take copies the bytes available at the current offset to p.
 func (s *ReceiveStream) take(p []byte) (n int) {
 	for n < len(p) && len(s.pieces) > 0 && s.pieces[0].offset == s.offset {
 		first := &s.pieces[0]
@@ -136,7 +136,7 @@ func (s *ReceiveStream) discard() {
 	s.offset, s.pieces = end, nil
 }
 
-// insert adds bytes at an offset, which it copies, and returns how many it had already.
+// insert copies b to an offset in the stream and returns how many bytes it already had.
 func (s *ReceiveStream) insert(offset uint64, b []byte) (known uint64, err error) {
 	end := offset + uint64(len(b))
 	if end > s.limit {
@@ -186,7 +186,7 @@ func (s *ReceiveStream) insert(offset uint64, b []byte) (known uint64, err error
 	return known, nil
 }
 
-// raise notes that the stream has at least this many bytes.
+// raise records that the stream has at least this many bytes.
 func (s *ReceiveStream) raise(end uint64) error {
 	if end <= s.highest {
 		return nil
@@ -207,7 +207,7 @@ func (s *ReceiveStream) raise(end uint64) error {
 	return nil
 }
 
-// end notes the size of the stream.
+// end records the final size of the stream.
 func (s *ReceiveStream) end(final uint64) error {
 	if s.final != unknownSize && s.final != final || final < s.highest || final > s.limit {
 		return violation("stream %d has two sizes, or exceeds its limit", s.id)
@@ -246,7 +246,7 @@ func (s *ReceiveStream) abort(code, final, reliable uint64) error {
 	return nil
 }
 
-// complete reports whether all bytes are there.
+// complete reports whether all bytes up to the final size have arrived.
 func (s *ReceiveStream) complete() bool {
 	at := s.offset
 	for _, p := range s.pieces {
@@ -258,7 +258,7 @@ func (s *ReceiveStream) complete() bool {
 	return at == s.final
 }
 
-// finish notes that nothing is left to receive.
+// finish records that nothing is left to receive.
 func (s *ReceiveStream) finish() {
 	if !s.done {
 		s.done = true

@@ -14,12 +14,13 @@ import (
 )
 
 const (
-	// smallWrite is how many bytes of a stream may wait for a path, or for credit, after Write has returned. Like
-	// quic-go's buffer of a packet, they let Close and CancelWrite follow without waiting.
+	// smallWrite is the maximum number of a stream's bytes that may still wait for a path or for credit when
+	// Write returns. Like quic-go's buffer of one packet, it lets Close and CancelWrite follow without waiting.
 	smallWrite = 1200
-	// maxReady is how many bytes of all streams wait for a path; further writes block first.
+	// maxReady is the number of bytes, over all streams, that may wait for a path before writes
+	// block.
 	maxReady = 8 << 20
-	// minReady is how many bytes of a stream may wait even then.
+	// minReady is the number of bytes that each stream may have waiting in any case.
 	minReady = 64 << 10
 )
 
@@ -65,10 +66,11 @@ func newSendStream(c *Conn, id, limit uint64) *SendStream {
 // StreamID returns the stream's ID, as in QUIC.
 func (s *SendStream) StreamID() quic.StreamID { return quic.StreamID(s.id) }
 
-// Context ends when the stream is closed or reset, or the peer stops reading.
+// Context returns a context that is cancelled when the stream is closed or reset, or when the peer
+// stops reading.
 func (s *SendStream) Context() context.Context { return s.ctx }
 
-// SetPriority sets the stream's place among the others: lower urgency first, then lower order.
+// SetPriority sets the stream's priority: lower urgency goes first, then lower order.
 func (s *SendStream) SetPriority(urgency int8, order uint64) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -78,8 +80,8 @@ func (s *SendStream) SetPriority(urgency int8, order uint64) {
 	}
 }
 
-// Write writes p. It returns when all but smallWrite bytes are assigned to paths; these need no credit yet. After the
-// write deadline the error is os.ErrDeadlineExceeded; the stream is then of no use but to be reset.
+// Write writes p. It returns when all but smallWrite bytes are assigned to paths; the rest needs no credit yet. After
+// the write deadline the error is os.ErrDeadlineExceeded, and the stream can only be reset.
 func (s *SendStream) Write(p []byte) (n int, err error) {
 	data := bytes.Clone(p)
 	s.c.mu.Lock()
@@ -107,7 +109,8 @@ func (s *SendStream) Write(p []byte) (n int, err error) {
 	}
 }
 
-// flush appends the tail to the stream if there is credit and room, and ends a stream that was closed or reset.
+// flush appends as much of the tail to the stream as credit and room permit. When the tail is empty, it ends a
+// stream that was closed or reset.
 func (s *SendStream) flush() {
 	if len(s.tail) == 0 {
 		return
@@ -128,7 +131,7 @@ func (s *SendStream) flush() {
 	}
 }
 
-// failure returns the error of a write now.
+// failure returns the error with which Write must fail now, if any.
 func (s *SendStream) failure() error {
 	switch {
 	case s.err != nil:
@@ -145,7 +148,7 @@ func (s *SendStream) failure() error {
 
 func expired(t time.Time) bool { return !t.IsZero() && !time.Now().Before(t) }
 
-// room returns how many of n bytes the stream takes now.
+// room returns how many of n bytes fit into the stream now.
 func (s *SendStream) room(n uint64) uint64 {
 	c := s.c
 	ready := uint64(max(0, maxReady-c.ready))
@@ -155,7 +158,7 @@ func (s *SendStream) room(n uint64) uint64 {
 	return min(n, s.limit-s.end, c.sendLimit-c.written+uncounted-min(s.end, uncounted), ready)
 }
 
-// append adds data, which it keeps, to the stream.
+// append adds data to the stream. It keeps data, which must not change afterwards.
 func (s *SendStream) append(data []byte) {
 	last := len(s.chunks) - 1
 	switch {
@@ -180,7 +183,7 @@ func (s *SendStream) append(data []byte) {
 	s.c.kick()
 }
 
-// slice returns n bytes from offset on.
+// slice returns the n bytes from offset on, or nil if some of them were acknowledged and freed.
 func (s *SendStream) slice(offset, n uint64) [][]byte {
 	i, found := slices.BinarySearchFunc(s.chunks, offset, func(c chunk, at uint64) int {
 		return cmp.Compare(c.offset, at)
@@ -206,7 +209,7 @@ func (s *SendStream) slice(offset, n uint64) [][]byte {
 	return list
 }
 
-// Close ends the stream after the bytes written.
+// Close ends the stream after the bytes written so far.
 func (s *SendStream) Close() error {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -250,7 +253,7 @@ func (s *SendStream) SetReliableBoundary() {
 	}
 }
 
-// Delivered reports whether the peer has the whole stream.
+// Delivered reports whether the peer has acknowledged the whole stream.
 func (s *SendStream) Delivered() bool {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -264,7 +267,7 @@ func (s *SendStream) CancelWrite(code quic.StreamErrorCode) {
 	s.reset(code, false)
 }
 
-// reset resets the stream, because the peer asked for it if remote.
+// reset resets the stream. remote reports whether the peer asked for it.
 func (s *SendStream) reset(code quic.StreamErrorCode, remote bool) {
 	if s.done || s.err != nil || s.c.ctx.Err() != nil {
 		return
@@ -297,7 +300,7 @@ func (s *SendStream) sendReset() {
 	s.finish()
 }
 
-// assign notes that bytes were given to a path.
+// assign records that bytes were assigned to a path.
 func (s *SendStream) assign(from, to uint64) {
 	n := s.assigned.add(from, min(to, s.end))
 	if s.err != nil || s.id == controlStream {
@@ -312,7 +315,7 @@ func (s *SendStream) assign(from, to uint64) {
 	}
 }
 
-// ack notes that the peer has bytes.
+// ack records that the peer has received bytes.
 func (s *SendStream) ack(from, to uint64) {
 	if s.done {
 		return
@@ -327,7 +330,7 @@ func (s *SendStream) ack(from, to uint64) {
 	s.finish()
 }
 
-// finish notes that nothing is left to send.
+// finish ends the sending side once the peer has received everything it must.
 func (s *SendStream) finish() {
 	have := s.acked.prefix()
 	all := s.fin && have > s.end

@@ -23,7 +23,7 @@ const (
 	maxTokens  = 4
 )
 
-// helloWait bounds the time until a client says HELLO.
+// helloWait bounds the wait for a client's HELLO.
 const helloWait = 10 * time.Second
 
 var errTooMany = fmt.Errorf("multipath: more than %d paths", maxPaths)
@@ -66,14 +66,14 @@ func NewServer() *Server {
 	return s
 }
 
-// Refused returns how many connections were refused, by reason.
+// Refused returns the number of connections refused, by reason.
 func (s *Server) Refused() map[string]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.refused)
 }
 
-// refusal closes a connection that becomes no path.
+// refusal is an error that closes a connection instead of making it a path.
 type refusal struct {
 	code   quic.ApplicationErrorCode
 	reason string
@@ -81,7 +81,8 @@ type refusal struct {
 
 func (e refusal) Error() string { return "multipath: path refused: " + e.reason }
 
-// Accept reads the HELLO of a connection. It returns a new bundle, or nil if the connection joined one.
+// Accept reads the HELLO of a connection. It returns a new bundle, or nil if the connection joined an
+// existing one.
 func (s *Server) Accept(ctx context.Context, qc *quic.Conn, cfg Config) (*Conn, error) {
 	c, err := s.accept(ctx, qc, cfg)
 	var refused refusal
@@ -147,7 +148,7 @@ func (s *Server) accept(ctx context.Context, qc *quic.Conn, cfg Config) (*Conn, 
 	return c, nil
 }
 
-// redeem uses a token up and returns its bundle.
+// redeem marks a token as used and returns its bundle.
 func (s *Server) redeem(t token, qc *quic.Conn, now time.Time) (*Conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +173,8 @@ func (s *Server) redeem(t token, qc *quic.Conn, now time.Time) (*Conn, error) {
 	return c, nil
 }
 
-// forget releases the memory of a bundle that has ended. Its tokens remain, to tell why they are refused.
+// forget removes the references to a bundle that has ended. Its tokens remain, so that refusals can state
+// the reason.
 func (s *Server) forget(c *Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +185,7 @@ func (s *Server) forget(c *Conn) {
 	}
 }
 
-// certificate returns a client's certificate, nil if it has none.
+// certificate returns the client's certificate, or nil if it sent none.
 func certificate(qc *quic.Conn) []byte {
 	if chain := qc.ConnectionState().TLS.PeerCertificates; len(chain) > 0 {
 		return chain[0].Raw
@@ -191,7 +193,7 @@ func certificate(qc *quic.Conn) []byte {
 	return nil
 }
 
-// issue gives n fresh tokens to a bundle's client.
+// issue sends n new tokens to a bundle's client.
 func (s *Server) issue(c *Conn, n int, now time.Time) {
 	c.mu.Lock()
 	paths := c.paths
@@ -213,7 +215,7 @@ func (s *Server) issue(c *Conn, n int, now time.Time) {
 	}
 }
 
-// fresh returns a token of a bundle and forgets old ones.
+// fresh returns a new token for a bundle and removes old ones.
 func (s *Server) fresh(c *Conn, now time.Time) (t token) {
 	_, _ = rand.Read(t[:]) // never fails
 	s.tokens[t] = &grant{c: c, at: now}
@@ -231,7 +233,7 @@ func (s *Server) fresh(c *Conn, now time.Time) (t token) {
 	return t
 }
 
-// refresh gives a bundle's client a fresh token from time to time. c.mu is held.
+// refresh sends a bundle's client a new token every tokenEvery. c.mu is held.
 func (s *Server) refresh(c *Conn, now time.Time) {
 	if now.Sub(c.refreshed) < tokenEvery {
 		return

@@ -49,7 +49,7 @@ func (s *spans) cut(n uint64) {
 	}
 }
 
-// prefix returns the end of the range that begins at 0.
+// prefix returns the end of the range that begins at 0, or 0 if there is none.
 func (s spans) prefix() uint64 {
 	if len(s) == 0 || s[0].from > 0 {
 		return 0

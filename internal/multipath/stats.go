@@ -24,7 +24,8 @@ type PathStats struct {
 	Since         time.Time // of the connection
 }
 
-// with adds a connection, which describes the path unless a better one does.
+// with returns s with p's counters added. It also describes p, unless p is down and s describes a
+// connection that is up.
 func (s PathStats) with(p *path) PathStats {
 	st := p.qc.ConnectionStats()
 	if s.Down || s.Local == nil || !p.down {
@@ -39,15 +40,16 @@ func (s PathStats) with(p *path) PathStats {
 	return s
 }
 
-// remember keeps the description of a path without a connection. A peer may invent names, so few are kept.
+// remember keeps the statistics of a path without a connection. A peer may invent names, so it keeps only
+// a few.
 func (c *Conn) remember(s PathStats) {
 	if _, known := c.former[s.Name]; known || len(c.former) < maxPaths {
 		c.former[s.Name] = s
 	}
 }
 
-// Paths describes the paths, with and without a connection, in the order of their names. Connections of
-// the same name count as one path.
+// Paths returns the statistics of all paths, with and without a connection, sorted by name. Connections
+// of the same name count as one path.
 func (c *Conn) Paths() []PathStats {
 	c.mu.Lock()
 	byName := maps.Clone(c.former)

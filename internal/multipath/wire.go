@@ -11,12 +11,12 @@ import (
 	"github.com/quic-go/quic-go/quicvarint"
 )
 
-// ProtocolPrefix begins the ALPN protocols of connections that are paths of a bundle. The name of the
-// application's protocol follows.
+// ProtocolPrefix begins the ALPN protocols of a bundle's connections. The name of the application's
+// protocol follows.
 const ProtocolPrefix = "holocast-mp-"
 
-// Codes with which an endpoint closes the connection of one path. Other codes close the bundle and
-// belong to the application.
+// Error codes for closing connections: those up to codeHello close only one path, the last two
+// the bundle. Any other code closes the bundle and belongs to the application.
 const (
 	codeLeft        quic.ApplicationErrorCode = 0x686d7000 + iota // the path is not needed any more
 	codeToken                                                     // unknown, used or expired token
@@ -28,10 +28,10 @@ const (
 	codeSilent                                                    // closes the bundle: no path is left
 )
 
-// ofPath reports whether a code closes a path alone.
+// ofPath reports whether a code closes only one path.
 func ofPath(code quic.ApplicationErrorCode) bool { return code >= codeLeft && code <= codeHello }
 
-// MaxName is the largest size of a path's name in bytes.
+// MaxName is the maximum size of a path's name in bytes.
 const MaxName = 32
 
 const (
@@ -42,7 +42,7 @@ const (
 
 var errMalformed = errors.New("multipath: malformed message")
 
-// token lets a connection join a bundle, once.
+// token permits one connection to join a bundle.
 type token [tokenSize]byte
 
 // grants are the initial limits that an endpoint grants its peer.
@@ -91,7 +91,7 @@ func appendNumbers(b []byte, numbers ...uint64) []byte {
 	return b
 }
 
-// readMessage reads a message of a path stream.
+// readMessage reads a message from a path stream.
 func readMessage(r *bufio.Reader) ([]byte, error) {
 	n, err := quicvarint.Read(r)
 	if err != nil {
@@ -105,7 +105,8 @@ func readMessage(r *bufio.Reader) ([]byte, error) {
 	return b, err
 }
 
-// parser reads the fields of a message. It fails for good at the first incomplete or too large one.
+// parser reads the fields of a message. After a field that is incomplete or too large, it reads
+// nothing more.
 type parser struct {
 	b      []byte
 	failed bool
@@ -146,7 +147,7 @@ func (p *parser) grants() grants {
 	return grants{data: p.number(), streamData: p.number(), streams: p.number()}
 }
 
-// parseHello parses a HELLO. Fields after the known ones are for later versions.
+// parseHello parses a HELLO. It ignores trailing fields, which later versions may add.
 func parseHello(b []byte) (h hello, err error) {
 	p := parser{b: b}
 	if v := p.number(); !p.failed && v != version {
@@ -183,7 +184,7 @@ type header struct {
 	last   bool // the segment ends its stream
 }
 
-// maxHeader is the size of the largest header in bytes.
+// maxHeader is the maximum size of a header in bytes.
 const maxHeader = 4*8 + 1
 
 func (h header) append(b []byte) []byte {
@@ -194,7 +195,7 @@ func (h header) append(b []byte) []byte {
 	return append(b, 0)
 }
 
-// parseHeader parses the header at the beginning of b and returns its size; 0 if b is too short.
+// parseHeader parses the header at the beginning of b and returns its size, or 0 if b is too short.
 func parseHeader(b []byte) (h header, size int, err error) {
 	p := parser{b: b}
 	h.number = p.number()
@@ -214,8 +215,8 @@ func parseHeader(b []byte) (h header, size int, err error) {
 // maxOffset is the largest offset in a stream.
 const maxOffset = 1 << 60
 
-// controlStream is the ID of the streams of control messages, one in each direction. They never end
-// and have no flow control.
+// controlStream is the ID of the two streams that carry control messages, one in each direction.
+// They never end and have no flow control.
 const controlStream = 1<<62 - 1
 
 // Control messages: a type and its fields, all variable-length integers.
@@ -235,10 +236,11 @@ type control struct {
 	fields [4]uint64
 }
 
-// maxControl is the size of the largest control message in bytes.
+// maxControl is the maximum size of a control message in bytes.
 const maxControl = 1 + 4*8
 
-// parseControl parses the message at the beginning of b and returns its size; 0 if b is too short.
+// parseControl parses the message at the beginning of b and returns its size, or 0 if b is too
+// short.
 func parseControl(b []byte) (m control, size int, err error) {
 	p := parser{b: b}
 	m.kind = p.number()
@@ -254,19 +256,19 @@ func parseControl(b []byte) (m control, size int, err error) {
 	return m, len(b) - len(p.b), nil
 }
 
-// First bytes of datagrams. Other first bytes belong to the application, whose datagrams thus need no
-// extra room.
+// First bytes of datagrams. Any other first byte belongs to an application datagram, which then needs
+// no extra byte.
 const (
 	datagramData = 0xfd + iota // a datagram of the application follows that begins with such a byte
 	datagramAck
 	datagramPing // asks for an acknowledgement; the least number whose acknowledgement is awaited
 )
 
-// maxAck is the size of the largest acknowledgement in bytes, which fits every path.
+// maxAck is the maximum size of an acknowledgement in bytes; it fits every path.
 const maxAck = 1000
 
-// acknowledgement encodes an acknowledgement of numbers: the largest, then in turn how many numbers below it
-// are received too, and how many are missing, minus 1. Ranges that do not fit are left out.
+// acknowledgement encodes received numbers: the largest, then alternating ranges of received and missing
+// numbers in descending order, each as its size minus 1. The lowest ranges are left out if they do not fit.
 func acknowledgement(numbers spans) []byte {
 	b := []byte{datagramAck}
 	for i := len(numbers) - 1; i >= 0 && len(b) < maxAck-16; i-- {

@@ -78,7 +78,7 @@ func (l *Lab) addNodes() error {
 	return add(wireNode, middle)
 }
 
-// A cable joins two nodes. It is a link, or a path with the forwarder in its middle.
+// A cable joins two nodes. It is a link or an emulated path.
 type cable struct {
 	between [2]string
 	devices [2]string

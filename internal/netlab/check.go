@@ -20,7 +20,7 @@ import (
 // frameOverhead is the size of the Ethernet, IPv4 and UDP headers around a UDP payload.
 const frameOverhead = 14 + 20 + 8
 
-// A Load describes the traffic that Check sends.
+// A Load describes the traffic that CheckTopology sends.
 type Load struct {
 	Duration time.Duration // duration of each of the two phases
 	Size     int           // bytes of UDP payload
@@ -50,8 +50,8 @@ type CheckedFlow struct {
 	Unexplained int64 `json:"unexplained"` // packets sent that neither arrived nor were dropped on purpose
 }
 
-// CheckTopology builds a network with the topology's initial conditions and measures it: first with
-// a few packets on every path, then with all paths full.
+// CheckTopology builds a network with the topology's initial conditions and measures all its paths
+// at once: first with few packets, then with the load's share of each path's rate.
 func CheckTopology(ctx context.Context, t *topology.Topology, load Load, options Options) (*Check, error) {
 	l, err := Start(t, options)
 	if err != nil {

@@ -111,8 +111,8 @@ func (l *Lab) runCommands(ctx context.Context) {
 	l.mu.Unlock()
 }
 
-// run waits until the channels in after are closed, then runs one command of the topology. It closes
-// begun when the command has started or never will.
+// run runs one command of the topology at its start time, but not before the channels in after are
+// closed. It closes begun when the command has started or never will.
 func (n *Node) run(ctx context.Context, c topology.Command, after []chan struct{}, begun chan<- struct{}) Result {
 	begin := sync.OnceFunc(func() { close(begun) })
 	defer begin()

@@ -94,7 +94,7 @@ paths:
   - {name: path2, between: [ea, eb], delay: 5ms, backward: {delay: 30ms}}
 `
 
-// flow measures a path between two addresses.
+// flow sends f from an address of one node to an address of another and returns the result.
 func flow(t *testing.T, l *Lab, from, to string, source, destination string, f probe.Flow) probe.Result {
 	t.Helper()
 	listen := func(node, address string) (conn *net.UDPConn) {
@@ -120,8 +120,8 @@ func flow(t *testing.T, l *Lab, from, to string, source, destination string, f p
 	return r
 }
 
-// atLeast checks a delay in ms. No packet may be early, and unless the machine is busy, the fastest
-// is at most 5 ms late.
+// atLeast checks the minimum delay in ms. No packet may be early, and the fastest may be at most 5
+// ms late in one of five attempts, because the machine may be busy.
 func atLeast(t *testing.T, what string, want float64, measure func() probe.Result) {
 	t.Helper()
 	var r probe.Result
@@ -145,7 +145,7 @@ func TestDelayRateAndLoss(t *testing.T) {
 	atLeast(t, "path 2 backward", 30,
 		func() probe.Result { return flow(t, l, "eb", "ea", "10.77.4.2", "10.77.4.1", quiet) })
 
-	// Offer 1.6 times the path's rate. After the losses, 1.44 times its rate remain.
+	// Offer 1.6 times the path's rate. A loss of 10 % leaves 1.44 times the rate.
 	const frame = 8 * (1400 + frameOverhead)
 	full := flow(t, l, "a", "b", "10.77.1.1", "10.77.2.2", probe.Flow{
 		Size: 1400, PacketRate: 1.6 * 20e6 / frame,
@@ -271,7 +271,7 @@ func TestUDPSegmentation(t *testing.T) {
 	}
 }
 
-// arrived returns the packets that have arrived at a direction of a path.
+// arrived returns the number of packets that have arrived at one direction of a path.
 func arrived(l *Lab, port int) (n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -472,7 +472,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// beVictim builds a lab that runs a process that ignores signals, prints "ready" and waits.
+// beVictim builds a lab with a process that ignores SIGTERM and SIGHUP. It prints "ready" and waits
+// to be killed.
 func beVictim() {
 	parsed, err := topology.Parse([]byte(twoPaths))
 	if err != nil {
@@ -482,7 +483,7 @@ func beVictim() {
 	if err != nil {
 		panic(err)
 	}
-	// The shell's child outlives it; only its namespace identifies it.
+	// The child outlives the shell; then only its namespace identifies it.
 	if err := l.Node("a").Start(l.Node("a").Command(context.Background(), "sh", "-c",
 		"trap '' TERM HUP; sleep 1000 & wait")); err != nil {
 		panic(err)

@@ -84,7 +84,7 @@ func (l *Lab) Finish() (*Report, error) {
 	return r, nil
 }
 
-// addSeries adds the samples since begun, and their totals per path.
+// addSeries adds the samples since begun, and each path's totals over all samples.
 func (r *Report) addSeries(samples []wire.Sample, begun time.Duration) {
 	last := time.Duration(0)
 	for _, s := range samples {

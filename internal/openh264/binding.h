@@ -1,5 +1,5 @@
-// The part of libopenh264's C API that decodes, so that no header of it is needed. The layouts are those of
-// wels/codec_api.h since version 2.0 (libopenh264.so.5).
+// The decoding part of libopenh264's C API, declared here so that its headers are not needed. The layouts
+// are those of wels/codec_api.h since version 2.0 (libopenh264.so.5).
 #ifndef HOLOCAST_OPENH264_BINDING_H
 #define HOLOCAST_OPENH264_BINDING_H
 
@@ -42,11 +42,11 @@ struct openh264_methods {
 	long (*get_option)(openh264_decoder *, int, void *);
 };
 
-// Returns NULL and the loader's message if the library is missing or lacks a function.
+// Returns NULL and sets why to the loader's message if the library is missing or lacks a function.
 void *openh264_load(const char *name, const char **why);
 openh264_decoder *openh264_new(void);
 void openh264_free(openh264_decoder *d);
-// Returns the decoder's state, 0 without an error.
+// Returns the decoder's state; 0 means no error.
 int openh264_decode(openh264_decoder *d, const uint8_t *data, int length, struct openh264_picture *p);
 
 #endif

@@ -13,11 +13,11 @@ import (
 	"unsafe"
 )
 
-// names are the library's versions with this interface, the newest first. Debian's packages are
+// names lists the library's versions with this interface, newest first. Debian's packages are
 // libopenh264-8 and libopenh264-7.
 var names = []string{"libopenh264.so.8", "libopenh264.so.7", "libopenh264.so.6", "libopenh264.so.5"}
 
-// ErrNoLibrary is returned by New if the library is missing, for use with errors.Is.
+// ErrNoLibrary is wrapped by the error of New if the library is missing.
 var ErrNoLibrary = errors.New("no libopenh264 found; install the package libopenh264-7 or libopenh264-8 " +
 	"(Fedora: openh264)")
 
@@ -44,7 +44,7 @@ type Picture struct {
 // Decoder decodes one stream without delay. It is not safe for concurrent use; Close frees it.
 type Decoder struct{ d *C.openh264_decoder }
 
-// New starts a decoder. It returns ErrNoLibrary if the library is missing.
+// New starts a decoder. Its error wraps ErrNoLibrary if the library is missing.
 func New() (*Decoder, error) {
 	if err := load(); err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (d *Decoder) Decode(unit []byte) (Picture, error) {
 	case p.ready != 1:
 		return Picture{}, errors.New("libopenh264: the access unit yields no picture")
 	case p.width < 1 || p.height < 1 || p.stride[0] < p.width || p.stride[1] < p.width/2:
-		return Picture{}, fmt.Errorf("libopenh264: picture of %d×%d", p.width, p.height)
+		return Picture{}, fmt.Errorf("libopenh264: picture of %d×%d has an invalid size or stride", p.width, p.height)
 	}
 	width, height := int(p.width), int(p.height)
 	plane := func(i int, stride C.int, w, h int) []byte {

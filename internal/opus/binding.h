@@ -4,7 +4,7 @@
 
 #include <opus.h>
 
-// Returns an error code of libopus.
+// Returns a libopus error code.
 static int encoder_set(OpusEncoder *e, int channels, int bitrate)
 {
 	int err;

@@ -9,22 +9,22 @@ import (
 	"holocast/internal/loc"
 )
 
-// Check returns an error if b is not a packet of 10 ms with the given number of channels
+// Check returns an error unless b is a packet of 10 ms with the given number of channels
 // (docs/spec/sound.md).
 func Check(b []byte, channels int) error { return check(b, channels, PacketSamples) }
 
 func check(b []byte, channels, samples int) error {
 	if len(b) > MaxPacket {
-		return fmt.Errorf("opus: packet of %d bytes, want at most %d", len(b), MaxPacket)
+		return fmt.Errorf("opus: packet has %d bytes, want at most %d", len(b), MaxPacket)
 	}
 	n, err := loc.OpusSamples(b)
 	switch {
 	case err != nil:
 		return err
 	case n != samples:
-		return fmt.Errorf("opus: packet of %d samples, want %d", n, samples)
+		return fmt.Errorf("opus: packet has %d samples, want %d", n, samples)
 	case int(b[0]>>2&1)+1 != channels:
-		return fmt.Errorf("opus: packet of %d channels, want %d", b[0]>>2&1+1, channels)
+		return fmt.Errorf("opus: packet has %d channels, want %d", b[0]>>2&1+1, channels)
 	}
 	return nil
 }
@@ -39,7 +39,7 @@ type Decoder struct {
 // NewDecoder starts a decoder for packets of 10 ms with 1 or 2 channels.
 func NewDecoder(channels int) (*Decoder, error) { return NewPacketDecoder(channels, PacketSamples) }
 
-// NewPacketDecoder starts a decoder for packets with a number of samples per channel.
+// NewPacketDecoder starts a decoder for packets with the given number of samples per channel.
 func NewPacketDecoder(channels, samples int) (*Decoder, error) {
 	if err := checkChannels(channels); err != nil {
 		return nil, err
@@ -61,8 +61,8 @@ func (d *Decoder) Decode(out []float32, packet []byte) error {
 	return d.decode(out, packet, 0)
 }
 
-// Recover estimates a lost packet from the in-band error correction of the next one. It conceals the
-// loss where next has none. Decode next afterwards.
+// Recover reconstructs a lost packet from the in-band error correction data in the next packet, or
+// conceals the loss if there is none. Decode next afterwards.
 func (d *Decoder) Recover(out []float32, next []byte) error {
 	if err := check(next, d.channels, d.samples); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (d *Decoder) decode(out []float32, packet []byte, fec C.int) error {
 	return nil
 }
 
-// Reset forgets earlier packets, for sound after an interruption.
+// Reset discards the state left by earlier packets. Call it after an interruption of the sound.
 func (d *Decoder) Reset() {
 	if d.d != nil {
 		C.decoder_reset(d.d)

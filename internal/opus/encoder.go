@@ -9,7 +9,8 @@ import "fmt"
 // spends bits on it in speech only.
 const expectedLoss = 5
 
-// Bitrate returns the bits per second that suit a number of channels: 64 kbit/s mono, 96 stereo.
+// Bitrate returns the bit rate for a number of channels, in bit/s: 64,000 for mono and 96,000 for
+// stereo.
 func Bitrate(channels int) int { return 32000 + 32000*channels }
 
 // Encoder encodes a sequence of packets. It is not safe for concurrent use; Close frees it.
@@ -21,8 +22,8 @@ type Encoder struct {
 }
 
 // NewEncoder starts an encoder for 1 or 2 channels with variable bit rate and without discontinuous
-// transmission. In-band error correction is off: packets are repeated instead, and it selects hybrid
-// mode, which lowers the SNR of tones from 41 to 15 dB at 64 kbit/s.
+// transmission. In-band error correction is off, because packets are repeated instead and because it
+// would select hybrid mode, which lowers the SNR of tones from 41 to 15 dB at 64 kbit/s.
 func NewEncoder(channels int) (*Encoder, error) {
 	if err := checkChannels(channels); err != nil {
 		return nil, err
@@ -46,11 +47,11 @@ func NewEncoder(channels int) (*Encoder, error) {
 	return e, nil
 }
 
-// Lookahead returns the encoder's delay in samples per channel: a decoder's first sample of a packet
-// was captured that much earlier than the first sample encoded into it.
+// Lookahead returns the encoder's delay in samples per channel: the first sample that a decoder
+// outputs for a packet was captured that much earlier than the first sample encoded into it.
 func (e *Encoder) Lookahead() int { return e.lookahead }
 
-// Encode appends the packet of 10 ms of samples to dst.
+// Encode encodes 10 ms of samples and appends the packet to dst.
 func (e *Encoder) Encode(dst []byte, samples []float32) ([]byte, error) {
 	switch {
 	case e.e == nil:
@@ -65,7 +66,7 @@ func (e *Encoder) Encode(dst []byte, samples []float32) ([]byte, error) {
 	return append(dst, e.out[:n]...), nil
 }
 
-// Reset forgets earlier samples, for sound after an interruption.
+// Reset discards the state left by earlier samples. Call it after an interruption of the sound.
 func (e *Encoder) Reset() {
 	if e.e != nil {
 		C.encoder_reset(e.e)

@@ -19,7 +19,7 @@ const (
 	PacketSamples = SampleRate / 100
 	// MaxPacket is the maximum size of a packet in bytes (RFC 6716 §3.2.1).
 	MaxPacket = 1275
-	// MaxChannels is the number of channels of stereo.
+	// MaxChannels is the maximum number of channels: stereo.
 	MaxChannels = 2
 )
 

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// tones returns n packets of a rising tone per channel, which matches itself at one delay only.
+// tones returns n packets of a rising tone per channel. Such a tone matches its output at only one
+// delay.
 func tones(n, channels int) []float32 {
 	pcm := make([]float32, n*PacketSamples*channels)
 	for i := range pcm {
@@ -43,7 +44,8 @@ func snr(want, got []float32) float64 {
 	return 10 * math.Log10(signal/noise)
 }
 
-// TestRoundTrip checks quality, size and that Lookahead is the delay of encoder and decoder.
+// TestRoundTrip checks quality and bit rate, and that Lookahead is the delay of encoder and decoder
+// together.
 func TestRoundTrip(t *testing.T) {
 	for channels := 1; channels <= MaxChannels; channels++ {
 		const n = 100
@@ -76,7 +78,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestLoss checks that concealment and recovery keep the decoder in step.
+// TestLoss checks that the decoder stays in step after concealment and recovery.
 func TestLoss(t *testing.T) {
 	e, d := pair(t, 1)
 	in := tones(60, 1)

@@ -23,8 +23,8 @@ links: [{between: [a, ea]}, {between: [eb, b]}]
 paths: [{name: p, between: [ea, eb], rate: 16Mbit, delay: 20ms}]
 `
 
-// TestBottleneck publishes twice the rate of a path. The path must carry complete frames, not the
-// beginnings of all frames.
+// TestBottleneck publishes at twice the rate of a path. The path must carry complete frames, not
+// the beginnings of all frames.
 func TestBottleneck(t *testing.T) {
 	if err := netlab.Supported(); err != nil {
 		t.Skip("network lab unavailable: ", err)

@@ -506,7 +506,7 @@ type fetched struct {
 	datagram *moqt.Datagram
 }
 
-// coverage describes the objects of a group that are not cached.
+// coverage describes which objects of a group may exist although they are not cached.
 type coverage struct {
 	knownFrom   uint64 // lower IDs may exist
 	knownTo     uint64 // IDs from here on may exist; 2^64-1 = none
@@ -531,7 +531,7 @@ func (g *group) coverage(t *Track, now time.Time) coverage {
 	for _, sg := range g.subgroups {
 		knownFrom, knownTo := sg.coverage(expired)
 		k.knownFrom = max(k.knownFrom, knownFrom)
-		// If not indexed, this stream was replaced by a newer one.
+		// A stream that is not indexed was replaced by a newer one.
 		if g.index[subgroupKey{sg.id, sg.header.FirstObject, sg.backfilled}] == sg {
 			k.knownTo = min(k.knownTo, knownTo)
 		}
@@ -544,7 +544,8 @@ func (g *group) coverage(t *Track, now time.Time) coverage {
 	return k
 }
 
-// coverage returns the object IDs below knownFrom and from knownTo on that the subgroup may lack.
+// coverage returns two bounds: the subgroup may lack objects with IDs below
+// knownFrom, and from knownTo on.
 func (s *subgroup) coverage(expired time.Time) (knownFrom, knownTo uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

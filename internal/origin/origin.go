@@ -198,7 +198,7 @@ func (t *Track) SetProperties(p moqt.Properties) {
 	t.props = p
 }
 
-// Largest returns the largest location that has started to arrive.
+// Largest returns the largest location that has started to arrive or was learned from upstream.
 func (t *Track) Largest() (moqt.Location, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -497,8 +497,8 @@ func (d *datagram) cost() int64 { return int64(len(d.Payload)+len(d.Properties))
 func (t *Track) SendDatagram(dg moqt.Datagram) { _ = t.ReceiveDatagram(dg) }
 
 // ReceiveDatagram is SendDatagram for a datagram from another publisher. Its error wraps
-// wire.ErrMalformedTrack if the object differs from an earlier one of the same ID or lies beyond
-// the end of the track.
+// wire.ErrMalformedTrack if the object also arrived in a subgroup, differs from an earlier datagram
+// with the same ID or lies beyond the end of the track.
 func (t *Track) ReceiveDatagram(dg moqt.Datagram) error {
 	defer t.memory.Load().reclaim()
 	t.mu.Lock()
@@ -526,7 +526,7 @@ func (t *Track) ReceiveDatagram(dg moqt.Datagram) error {
 }
 
 // checkEnd checks an object against the end of the track, and records the end if the object's
-// status states it (§2.4.2). t.mu is held.
+// status marks it (§2.4.2). t.mu is held.
 func (t *Track) checkEnd(l moqt.Location, status wire.ObjectStatus) error {
 	end := status == wire.StatusEndOfTrack
 	switch {

@@ -683,7 +683,7 @@ func TestAttach(t *testing.T) {
 }
 
 // TestLargestBeforeServe checks that the largest location in SUBSCRIBE_OK includes what upstream
-// published before it accepted the subscription, but not what arrived later, nor the numbering
+// published before it accepted the subscription, but not what arrived later, nor locations from
 // before a restart.
 func TestLargestBeforeServe(t *testing.T) {
 	tr := NewTrack(testName, nil, Limits{})

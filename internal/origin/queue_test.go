@@ -24,8 +24,8 @@ func (q *Queue) testViewer(priority uint8) *Viewer {
 	return &Viewer{t: NewTrack(testName, nil, Limits{}), q: q, sink: quietSink{priority: priority}}
 }
 
-// testDeliveries adds a delivery for each group. Its oldest unsent object arrived waits before now;
-// if waits is 0, nothing is unsent.
+// testDeliveries adds a delivery for each group. The age of each delivery's oldest unsent object is
+// waits; if waits is 0, everything has been sent.
 func (v *Viewer) testDeliveries(publisher uint8, waits time.Duration, groups ...uint64) {
 	for _, group := range groups {
 		h := header(group, 0)

@@ -253,8 +253,8 @@ func (s *subgroup) unsent(at int64) (arrived time.Time, ok bool) {
 	return s.objects[i].arrived, true
 }
 
-// add registers f for the subgroup's end and eviction. It returns false if the subgroup is already
-// evicted.
+// add registers f, which is notified when the subgroup grows, ends or is evicted. It returns false
+// if the subgroup is already evicted.
 func (s *subgroup) add(f *delivery) bool {
 	s.mu.Lock()
 	if s.state == evicted {
@@ -407,8 +407,8 @@ func (f *Feed) charge(n int64, added []object, now time.Time) error {
 // maxScan bounds the subgroups of a group that are searched for a duplicate object.
 const maxScan = 16
 
-// holder returns a subgroup that holds an object, or nil. It skips subgroups with the ID of but, if
-// but is not nil. t.mu is held.
+// holder returns a subgroup that holds an object, or nil. If the argument but is set, that subgroup
+// and others with its ID are skipped. t.mu is held.
 func (g *group) holder(object uint64, but *subgroup) *subgroup {
 	for _, sg := range g.subgroups[:min(len(g.subgroups), maxScan)] {
 		if sg != but && sg.holds(object) && (but == nil || sg.ID() != but.id) {
@@ -619,7 +619,8 @@ func (f *Feed) WriteObject(o moqt.Object, payload []byte) error {
 // Objects returns the number of objects that have started to arrive.
 func (f *Feed) Objects() int { return f.objects }
 
-// Close ends the subgroup. Inside an object it resets it instead and returns an error.
+// Close ends the subgroup. If the last object is incomplete, it resets the subgroup and returns an
+// error.
 func (f *Feed) Close() error {
 	if !f.scanner.Boundary() || f.checked != f.used {
 		f.Reset(wire.StreamInternalError)

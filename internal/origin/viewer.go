@@ -162,9 +162,9 @@ func (v *Viewer) Largest() (l moqt.Location, ok bool) {
 }
 
 // Serve sends the objects that arrive after Attach to the accepted subscription until the
-// subscription or the track ends. It returns the cause of the subscription's end, or the
-// *moqt.DoneError with which it ended the subscription, after all its goroutines have ended. Call it
-// at most once.
+// subscription or the track ends. When all its goroutines have ended, it returns the cause of the
+// subscription's end, or the *moqt.DoneError with which it ended the subscription. Call it at most
+// once.
 func (v *Viewer) Serve(sink Sink) error {
 	t, q := v.t, v.q
 	v.start(sink)
@@ -411,8 +411,8 @@ func (d *delivery) report(o *object, reason string) {
 	})
 }
 
-// pump sends the subgroup's bytes from offset at, where object i starts (or its payload, if restart
-// holds its header). It returns ErrEvicted if the bytes are gone.
+// pump sends the subgroup's bytes from offset at: the start of object i, or of its payload if
+// restart holds its header. It returns ErrEvicted if the bytes are gone.
 func (v *Viewer) pump(d *delivery, restart []byte, at int64, i int) error {
 	sg, w := d.sg, d.w
 	d.sent.Store(at)
@@ -455,7 +455,7 @@ type source struct {
 	err     error         // why the source ended early
 }
 
-// epoch is the base of source's times.
+// epoch is the time from which source.arrived counts.
 var epoch = time.Now().Add(-time.Nanosecond)
 
 // Next returns the next bytes of one object or, where objects have deadlines, of several objects

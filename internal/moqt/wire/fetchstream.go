@@ -226,7 +226,7 @@ func NewFetchEncoder(order GroupOrder) *FetchEncoder {
 	return &FetchEncoder{fetchState{Order: order}}
 }
 
-// Append appends one entry's header, which the payload must follow. Entries must be in the
+// Append appends one entry's header. An object's payload must follow it. Entries must be in the
 // response's group order and ascend within a group.
 func (e *FetchEncoder) Append(b []byte, o FetchObject) ([]byte, error) {
 	if !e.follows(o.Group, o.Object) {

@@ -203,7 +203,7 @@ func TestFetchEncoderRefuses(t *testing.T) {
 	}
 }
 
-// randomFetch returns a random fetch response: objects of any subgroup and datagrams with gaps, and
+// randomFetch returns a random fetch response: objects of subgroups and datagrams, with gaps and
 // range ends.
 func randomFetch(rnd *rand.Rand, order GroupOrder) (objects []FetchObject) {
 	at := Location{rnd.Uint64() >> rnd.UintN(64), rnd.Uint64() >> (1 + rnd.UintN(63))}

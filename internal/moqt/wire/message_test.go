@@ -276,7 +276,7 @@ func TestUnknownMessageIsRefusedAtItsType(t *testing.T) {
 }
 
 func TestMessageLimits(t *testing.T) {
-	// The maximum of every limit is still allowed.
+	// Values at the limits are allowed.
 	fields := make(Namespace, MaxNamespaceFields)
 	for i := range fields {
 		fields[i] = strings.Repeat("f", MaxFullTrackName/MaxNamespaceFields)

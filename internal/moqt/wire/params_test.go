@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// parameters are all parameters of the draft with their encoded values and the messages in which
-// §10.2 allows them.
+// parameters lists the draft's parameters with encoded values and the messages in which §10.2
+// allows them.
 var parameters = []struct {
 	name   string
 	typ    uint64
@@ -83,7 +83,8 @@ var parameters = []struct {
 	},
 }
 
-// carriers creates a message of each type with parameters, and the payload before the parameters.
+// carriers lists the messages with parameters: before is the payload that precedes the parameters,
+// in hex.
 var carriers = []struct {
 	before string
 	make   func(Parameters) Message

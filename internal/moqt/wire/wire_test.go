@@ -31,7 +31,7 @@ func wantError(t *testing.T, err error, code SessionCode, what string) {
 	}
 }
 
-// newRand returns a generator of the same random numbers in every run.
+// newRand returns a generator that yields the same numbers in every run.
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 18)) }
 
 // allocated returns the average number of bytes allocated by a call of f.
@@ -46,7 +46,7 @@ func allocated(f func()) uint64 {
 	return (after.TotalAlloc - before.TotalAlloc) / runs
 }
 
-// varintEdges returns the values on both sides of every change of length.
+// varintEdges returns the values on both sides of every change in encoded length.
 func varintEdges() []uint64 {
 	edges := []uint64{0, 1}
 	for bits := 7; bits <= 56; bits += 7 {

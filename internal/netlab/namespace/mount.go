@@ -171,8 +171,8 @@ func readMounts() (mountTable, error) {
 	return newMountTable(parseMounts(string(text)), strconv.FormatUint(stat.Mnt_id, 10)), nil
 }
 
-// newMountTable returns the table of the given mounts. id is the mount that path lookup of folder
-// finds.
+// newMountTable returns the table of the given mounts. id is the ID of the mount to which folder
+// resolves.
 func newMountTable(mounts []mount, id string) mountTable {
 	t := mountTable{mounts: mounts}
 	for m := t.byID(id); m != nil; m = t.byID(m.parent) {

@@ -82,7 +82,7 @@ func newNamespace(name string) (*Namespace, error) {
 	return n, nil
 }
 
-// serve runs the thread in the namespace.
+// serve runs the namespace's thread: it creates the namespace and then runs the calls of Do.
 func (n *Namespace) serve(ready chan<- error) {
 	defer close(n.done)
 	runtime.LockOSThread()
@@ -102,7 +102,7 @@ func (n *Namespace) serve(ready chan<- error) {
 			call()
 		}
 	}
-	// If the thread cannot return to its namespace it stays locked and ends here.
+	// If the thread cannot return to its original namespace, it stays locked and ends here.
 	if netns.Set(home) == nil {
 		runtime.UnlockOSThread()
 	}

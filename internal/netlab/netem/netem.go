@@ -99,7 +99,7 @@ func Start(ports []Port, interval time.Duration) (*Emulation, error) {
 	return e, nil
 }
 
-// Now returns the time since the start, the base of samples and timelines.
+// Now returns the time since the start, the time base of samples and timelines.
 func (e *Emulation) Now() time.Duration { return time.Since(e.started) }
 
 // Change replaces the rest of a port's timeline.

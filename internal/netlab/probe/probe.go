@@ -203,7 +203,7 @@ func medianRate(arrivals []int64, interval time.Duration) float64 {
 	return float64(counts[len(counts)/2]) / interval.Seconds()
 }
 
-// stamp returns the timestamp SCM_TIMESTAMPNS in a message's control data, in UNIX ns.
+// stamp returns the SCM_TIMESTAMPNS timestamp in a message's control data, in UNIX ns.
 func stamp(oob []byte) (int64, bool) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {

@@ -150,7 +150,7 @@ func (t *Topology) WithoutVariation() *Topology {
 	return calm
 }
 
-// nodeName limits names so that devices can carry them.
+// nodeName limits names to the length and characters of device names.
 var nodeName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,11}$`)
 
 // at prefixes an error with its position in the file.
@@ -266,7 +266,8 @@ func (f file) ends(between []string) (ends [2]string, err error) {
 	return ends, nil
 }
 
-// devices rejects two cables between the same nodes, since devices carry the nodes' names.
+// devices rejects a second link between the same nodes, because devices are named after the nodes
+// at the other end.
 func (t *Topology) devices() error {
 	seen := map[[2]string]bool{}
 	for i, l := range t.Links {

@@ -86,8 +86,8 @@ func parseRange(s string, most time.Duration) (low, high time.Duration, err erro
 	return low, high, nil
 }
 
-// parseQueue parses a limit in packets, in bytes, or as a time at rate bit/s. It returns 0, 0 for an
-// unlimited queue.
+// parseQueue parses a queue limit given in packets, in bytes, or as a time at rate bit/s. It returns
+// 0, 0 for an unlimited queue.
 func parseQueue(s string, rate float64) (bytes, packets int, err error) {
 	if strings.TrimSpace(s) == "unlimited" {
 		return 0, 0, nil

@@ -29,8 +29,9 @@ static const int64_t early = 5 * microsecond;
 // packets leave 15 µs later on average.
 static const int64_t nap = 40 * microsecond;
 
-// Bounds of the polling interval while packets are in flight; between them it is the shortest delay
-// of any link. With none in flight the thread sleeps in poll, for at most idle.
+// Bounds of the polling interval while packets are in flight. Within them, the interval is the
+// shortest delay of any link. With no packets in flight the thread sleeps in poll, for at most
+// idle.
 static const int64_t shortest_glance = 50 * microsecond, longest_glance = millisecond;
 static const int64_t idle = 10 * millisecond;
 

@@ -79,7 +79,7 @@ type Port struct {
 	Seed     uint64
 }
 
-// Options of a Forwarder. Defaults are in brackets.
+// Options configure a Forwarder. Defaults are in brackets.
 type Options struct {
 	Interval  time.Duration // between samples [100 ms]
 	Priority  int           // of SCHED_FIFO; negative = ordinary scheduling [50]
@@ -214,7 +214,7 @@ func Start(ports []Port, options Options) (*Forwarder, error) {
 	return f, nil
 }
 
-// Now returns the time since the start, the base of samples and timelines.
+// Now returns the time since the start, the time base of samples and timelines.
 func (f *Forwarder) Now() time.Duration {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // cannot fail for a valid clock

@@ -98,7 +98,7 @@ static void change_until(struct link *l, int64_t time)
 		begin(l, &l->ahead[l->next++]);
 }
 
-// draw_until brings the varied delay up to date at time.
+// draw_until draws the varying delays due by time.
 static void draw_until(struct link *l, int64_t time)
 {
 	if (!l->now.varied || time < l->draw_at)

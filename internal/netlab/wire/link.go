@@ -83,7 +83,7 @@ func (l *Link) Next() (time.Duration, bool) {
 // QueuedBytes returns the length of the queue in bytes, including the packet in transmission.
 func (l *Link) QueuedBytes() int { return int(C.link_queued_bytes(l.link)) }
 
-// cConditions converts a timeline for C, with times relative to start.
+// cConditions converts a timeline for C. The times in timeline count from start.
 func cConditions(timeline []Change, start time.Duration) []C.struct_link_conditions {
 	conditions := make([]C.struct_link_conditions, len(timeline))
 	for i, c := range timeline {

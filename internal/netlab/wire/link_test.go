@@ -178,8 +178,8 @@ func TestLinkQueue(t *testing.T) {
 }
 
 func TestLinkOverload(t *testing.T) {
-	// Packets come at twice the path's rate for ten seconds: half of them arrive, delayed by a full
-	// queue.
+	// Packets arrive at twice the path's rate for ten seconds: half of them get through, delayed by
+	// a full queue.
 	l := newLink(t, Change{Conditions: Conditions{Rate: 12.112e6, QueueBytes: 100 * frame}}) // 1000 packets/s
 	out := 0
 	for i := range 20000 {
@@ -301,8 +301,8 @@ func TestLinkVariation(t *testing.T) {
 	}
 }
 
-// TestLinkCatchesUp lets the delay of a full path fall from 70 to 20 ms. The packets of those 50 ms
-// follow at 1.5 times the rate and have caught up 100 ms later.
+// TestLinkCatchesUp lowers the delay of a full path from 70 to 20 ms. The path then delivers at 1.5
+// times its rate until it has made up the 50 ms, which takes 100 ms.
 func TestLinkCatchesUp(t *testing.T) {
 	ms := time.Millisecond
 	l := newLink(t,
