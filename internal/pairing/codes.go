@@ -95,8 +95,8 @@ func (c *Codes) add(sealed []byte) (code string, ok bool) {
 	return code, true
 }
 
-// get returns nil for unknown codes, and false if the address, or all addresses together, ask too
-// often.
+// get returns nil for unknown codes, and false if the address, or all addresses together, sent too
+// many requests.
 func (c *Codes) get(code string, from netip.Prefix) (sealed []byte, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

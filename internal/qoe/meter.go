@@ -163,7 +163,7 @@ func (c *cameraState) follow(f Frame) bool {
 			c.lost-- // was counted as lost when a later frame overtook it
 		}
 	case d > 1+history && float64(d) > maxRate*later.Seconds():
-		// More numbers than any camera captures in that time mean a restart.
+		// A jump beyond any camera's frame rate means a restart.
 		c.restart(f)
 	default:
 		c.lost += uint64(d - 1)

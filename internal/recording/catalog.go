@@ -10,7 +10,7 @@ import (
 
 // FirstCatalog reads r, the recording at path, from its start, and returns the first complete
 // catalog that accept, if not nil, approves. If there is none, the error gives the reason, such as
-// damage or a removed start.
+// damage or a missing start.
 func FirstCatalog(path string, r interface{ Next() (Object, error) }, accept func(*Object) bool) (*Object, error) {
 	var damage error
 	objects := 0

@@ -398,7 +398,8 @@ func (r *Reader) record(objects []Object, op mcap.OpCode, record []byte) ([]Obje
 	return objects, nil
 }
 
-// sorted sorts objects by arrival. In a trimmed recording it removes incomplete groups' objects.
+// sorted sorts objects by arrival. In a trimmed recording it removes the objects of incomplete
+// groups.
 func (r *Reader) sorted(objects []Object) []Object {
 	slices.SortStableFunc(objects, func(a, b Object) int { return a.Arrival.Compare(b.Arrival) })
 	if r.trimmed {

@@ -564,8 +564,8 @@ export class Session {
   }
 
   /**
-   * Feeds a data stream to its parser until either ends. Returns true if the stream ended at an
-   * object boundary.
+   * Feeds a data stream to its parser until the stream ends or an object is refused. Returns true if the stream ended
+   * at an object boundary.
    */
   async #pump(
     reader: ReadableStreamDefaultReader<Uint8Array>,

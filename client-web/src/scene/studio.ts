@@ -385,7 +385,9 @@ export class Studio {
       .toArray();
   }
 
-  /** Place, view direction and upward direction of the viewer, and places in studio space (mm), all in metres. */
+  /**
+   * Position (metres), view direction and upward direction of the viewer. `place` converts studio space (mm) to metres.
+   */
   get hearing(): {
     readonly eye: number[];
     readonly forward: number[];

@@ -4,10 +4,10 @@ import { postpone } from "../media/sound/buffer.ts";
 /** Time over which the shift of displayed frames is averaged, and after which it is unknown. */
 const WINDOW = 2000;
 const FORGET = 3000;
-/** After a seek or a new round of a replay, this many frames in a row differ by more than JUMP from the ones before. */
+/** This many frames in a row whose shift is off by more than JUMP indicate a seek or a new round of a replay. */
 const JUMP = 200;
 const AGREED = 3;
-/** Changes of the shift that are ignored, as each stretches sound. Far less than anyone notices. */
+/** Changes of the shift up to this are ignored, because each one stretches sound. Nobody notices such an offset. */
 const STEADY = 15;
 /** Smallest change of the hold, and time between changes. */
 const STEP = 15;

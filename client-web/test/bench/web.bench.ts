@@ -67,7 +67,7 @@ interface Overload {
 }
 
 const VIEWPORT = { width: 960, height: 640 };
-/** Seconds with the limit before and while frames are counted. */
+/** Seconds under the limit before frames are counted, and while they are. */
 const ADAPT = 7;
 const WATCH = 12;
 
@@ -75,7 +75,7 @@ interface Results {
   readonly machine: string;
   readonly date: string;
   readonly decode: Decode[];
-  /** Decoding a group of layout W: points and bytes of a frame, means, and the median time in ms. */
+  /** Decoding a group of layout W: mean points and bytes of a frame, and the median time in ms. */
   group?: { readonly points: number; readonly bytes: number; readonly decode: number };
   readonly pipeline: Pipeline[];
   readonly overload: Overload[];

@@ -199,7 +199,7 @@ func pass(from, to *webtransport.Stream, check func(wire.Message) error) error {
 	}
 }
 
-// end closes or resets one direction of a request like the other side did.
+// end closes or resets one direction of a request as the other side did.
 func end(from, to *webtransport.Stream, err error) {
 	if err == nil {
 		_ = to.Close()

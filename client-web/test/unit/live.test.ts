@@ -116,7 +116,7 @@ describe("clock", () => {
     expect(parseStamp(new Uint8Array(15))).toBeUndefined();
     expect(parseStamp(new Uint8Array(16))).toBeUndefined();
   });
-  /** Feeds stamps of a clock `offset` ahead, with a path delay of `way` ms plus `queue`. */
+  /** Feeds stamps of a clock that is `offset` ms ahead, with a path delay of `way` ms plus `queue`. */
   const feed = (
     c: ClockEstimator,
     from: number,

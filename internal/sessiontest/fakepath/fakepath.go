@@ -39,8 +39,8 @@ type Direction struct {
 	// counted from 0. It must be positive. Nil means unlimited.
 	Rate  func(second int) float64
 	Delay time.Duration
-	// Queue is the maximum queueing delay at the rate when a packet arrives. A packet that would
-	// exceed it is dropped, unless the queue is empty. 0 means unlimited.
+	// Queue is the maximum queueing delay, at the rate in force when a packet arrives. A packet
+	// that would exceed it is dropped, unless the queue is empty. 0 means unlimited.
 	Queue time.Duration
 	// Loss is the probability that a packet is lost after the bottleneck. Equal sequences of packets
 	// lose the same ones.

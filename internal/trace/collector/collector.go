@@ -103,7 +103,7 @@ func (c *Collector) take(b []byte, now time.Time) error {
 	return nil
 }
 
-// add stores a span. c.mu is held.
+// add stores a span. The caller holds c.mu.
 func (c *Collector) add(program string, s *otlp.Span, now time.Time) {
 	id := fmt.Sprintf("%x", s.GetTraceId())
 	f := c.frames[id]

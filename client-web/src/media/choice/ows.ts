@@ -158,7 +158,7 @@ function greedy(p: Problem, hulls: readonly Corner[][]): { choice: Choice; slope
   }
   const quality = level.map((n, t) => hulls[t]![n]!.quality);
   if (slope === undefined) return { choice: { quality, loss, bound: loss }, slope: 0 };
-  // Lagrangian dual at this price per byte, which is the optimum if tiles could be split between qualities.
+  // Lagrangian dual at this price per byte: the optimum if tiles could be split between qualities.
   let bound = -slope * p.budget;
   for (const corners of hulls) {
     let least = Infinity;

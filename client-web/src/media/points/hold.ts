@@ -5,7 +5,7 @@ export class Hold {
   readonly #calls: { readonly at: number; readonly call: () => void }[] = [];
   #timer: ReturnType<typeof setTimeout> | undefined;
 
-  /** Makes a call after the others: immediately if none is postponed. */
+  /** Postpones a call by `by`, behind the calls already waiting. Without either, makes it immediately. */
   add(call: () => void): void {
     if (this.by === 0 && this.#calls.length === 0) return call();
     this.#calls.push({ at: performance.now() + this.by, call });

@@ -142,7 +142,7 @@ export class Points implements Medium {
     };
   }
 
-  /** Uses a catalog's decodable tracks, as soon as it is known which are. */
+  /** Uses a catalog's decodable tracks, once it is known which tracks are decodable. */
   #use({ qualities, hasPoses }: Cameras): void {
     if (this.#h264 === undefined && qualities.flat().some((t) => isChained(t.layout))) {
       this.#cameras = undefined;

@@ -93,9 +93,9 @@ function clamp(v: i32, max: i32): i32 {
 }
 
 /**
- * Writes the words of the map's points to `out`, as layout A has them. `levels` holds the depth of each level (u16),
- * `depth` and `luma` the lumas of the depth and color pictures with `stride` bytes per row, `cb` and `cr` the chroma
- * samples, `chromaStep` bytes apart with `chromaStride` bytes per row.
+ * Writes the words of the map's points to `out`, in the format of layout A. `levels` holds the depth of each level
+ * (u16), `depth` and `luma` the lumas of the depth and color pictures with `stride` bytes per row, `cb` and `cr` the
+ * chroma samples, `chromaStep` bytes apart with `chromaStride` bytes per row.
  */
 export function points(
   map: usize, w: i32, h: i32, levels: usize, depth: usize, luma: usize, stride: i32,
