@@ -18,7 +18,7 @@ const (
 	allPerMinute = 6000 // requests of all addresses
 )
 
-// Codes are a relay's valid codes. Its methods may run concurrently.
+// Codes holds a relay's valid codes. Its methods may run concurrently.
 type Codes struct {
 	mu     sync.Mutex
 	codes  map[string]entry

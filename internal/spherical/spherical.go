@@ -222,7 +222,7 @@ func (p *parser) movie(moov box) error {
 	})
 }
 
-// track parses a track and keeps its metadata if it is the first of video or sound.
+// track parses a track and keeps its metadata if it is the first video or the first sound track.
 func (p *parser) track(trak box) error {
 	var kind string
 	var v1, v2 Metadata

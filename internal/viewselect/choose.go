@@ -13,8 +13,8 @@ const (
 	floor = 0.02
 	// missing is the error of a camera that is not sent, far above that of any quality.
 	missing = 1e6
-	// keep is the part of the error that a new choice must avoid to replace the present one. A viewer on
-	// the border between two choices keeps one.
+	// keep is the part of the error that a new choice must avoid to replace the present one. It keeps a
+	// viewer on the border between two choices from alternating.
 	keep = 0.05
 )
 

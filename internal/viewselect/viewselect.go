@@ -73,7 +73,8 @@ func Surface(dst []Sample, rays *camera.RayTable, depth []uint16, pose *camera.T
 	return dst
 }
 
-// footprint returns the area in mm² that stride×stride pixels cover at depth z across the ray.
+// footprint returns the area in mm² that stride×stride pixels cover at depth z, perpendicular to
+// the ray.
 func footprint(rays *camera.RayTable, i, stride int, z float64) float64 {
 	w := rays.Width
 	dx := float64(rays.X[i+stride]) - float64(rays.X[i])

@@ -22,7 +22,7 @@ export class Studio {
   /** All captured content. In WebXR it is moved in front of the user. */
   readonly stage = new Group();
   readonly #points = new Map<number, CameraPoints>();
-  /** Cameras' previous tracks, which are shown until the new tracks' first frames. */
+  /** Cameras' previous tracks, which are shown until the new tracks' first frames arrive. */
   readonly #leaving = new Map<number, CameraPoints>();
   /** Centres of the cameras' subjects in camera coordinates, mm. */
   readonly #subjects = new Map<number, Vector3>();

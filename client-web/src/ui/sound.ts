@@ -19,7 +19,7 @@ const GLIDE = 0.02;
 export interface SoundStats {
   readonly on: boolean;
   readonly tracks: number;
-  /** Capture to hearing on the session's clock, ms; null in a replay and in silence. */
+  /** Delay from capture to hearing on the session's clock, ms; null in a replay and in silence. */
   readonly delay_ms: number | null;
   /** Sound waiting to be played, ms. */
   readonly buffer_ms: number;
@@ -37,7 +37,7 @@ export interface SoundStats {
   readonly packets_played: number;
   readonly packets_late: number;
   readonly packets_refused: number;
-  /** A sentence about the refused packets; "" without any. */
+  /** A sentence about the refused packets; "" if there are none. */
   readonly refusal: string;
   /** Current loudness, 0 to 1. */
   readonly level: number;

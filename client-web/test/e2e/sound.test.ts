@@ -51,7 +51,7 @@ const records = `${listens}{
   };
 }`;
 
-/** What viewers accept (ITU-R BT.1359), ms. */
+/** Range of lip-sync errors that viewers accept (ITU-R BT.1359), ms. */
 const EARLY = -125;
 const LATE = 45;
 const ONSETS = 5;

@@ -36,7 +36,7 @@ func newBeeper() (*beeper, error) {
 	return &beeper{encoder: e}, err
 }
 
-// packet encodes the sound captured from a time on.
+// packet encodes the sound captured from the given time on.
 func (b *beeper) packet(at time.Time) ([]byte, loc.Properties, error) {
 	var samples [opus.PacketSamples]float32
 	for i := range samples {

@@ -126,7 +126,10 @@ function hull(p: Problem, t: number): Corner[] {
   return corners;
 }
 
-/** Indexes sorted by value, descending, in single precision; ties by index. */
+/**
+ * Returns the indexes in descending order of value, compared in single precision; equal values in ascending order of
+ * index.
+ */
 function descending(keys: { readonly value: number; readonly index: number }[]): number[] {
   return keys
     .map(({ value, index }) => ({ value: Math.fround(value), index }))

@@ -62,7 +62,10 @@ export class PictureDecoder {
     private readonly acceleration: HardwareAcceleration,
   ) {}
 
-  /** The picture of an access unit, which the caller closes. Rejects with a FrameError, and then until a key frame. */
+  /**
+   * Decodes an access unit to a picture, which the caller closes. Rejects with a FrameError, as do all later calls
+   * until a key frame.
+   */
   async decode(unit: Uint8Array<ArrayBuffer>, key: boolean): Promise<VideoFrame> {
     if (key) this.#configure(codecOf(unit));
     const decoder = this.#decoder;

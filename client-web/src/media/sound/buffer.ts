@@ -178,7 +178,7 @@ export class SoundBuffer<Data> {
     return this.#delay.target;
   }
 
-  /** The delay from capture to sound. `pictures` is the pictures' delay; undefined without any. */
+  /** The delay from capture to sound. `pictures` is the pictures' delay, or undefined if there are no pictures. */
   target(pictures: number | undefined): number {
     return pictures === undefined ? this.own : Math.max(pictures, this.own);
   }

@@ -19,7 +19,7 @@ export interface SoundCounts {
   readonly late: number;
   /** Packets that contradict the catalog, cannot be decoded or exceed a limit. */
   readonly refused: number;
-  /** A sentence about the last refused packet; "" without any. */
+  /** A sentence about the last refused packet; "" if none was refused. */
   readonly refusal: string;
 }
 

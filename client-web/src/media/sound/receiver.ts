@@ -44,7 +44,7 @@ export class Receiver {
   repeated = 0;
   late = 0;
   refused = 0;
-  /** Cause of the last refusal; "" without any. */
+  /** Cause of the last refusal; "" if there was none. */
   reason = "";
   /** Timestamp of the newest decoded packet, µs. */
   #newest = -Infinity;

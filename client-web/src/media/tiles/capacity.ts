@@ -42,7 +42,7 @@ export class Capacity {
     this.#sorted = this.#ratios.toSorted((a, b) => a - b);
   }
 
-  /** Harmonic mean of the recent rates; 0 without any. */
+  /** Harmonic mean of the recent rates; 0 if there are none. */
   get mean(): number {
     let sum = 0;
     for (const r of this.#recent) sum += 1 / r;

@@ -19,9 +19,9 @@ function candidate(symbol: i32, prediction: i32, west: i32, north: i32, before: 
 }
 
 /**
- * Updates the `w`×`h` map at `map`, which holds the previous frame's with `valid` points, from `length` bytes of planes
- * at `raw`. `w` zero bytes precede the map, and `changed` has w bytes of scratch. Returns false if the planes are
- * inconsistent with the number of points.
+ * Updates the `w`×`h` map at `map` from `length` bytes of planes at `raw`. On entry the map is the previous frame's,
+ * with `valid` points. `w` zero bytes precede the map, and `changed` has w bytes of scratch. Returns false if the
+ * planes are inconsistent with the number of points.
  */
 export function updateMap(
   raw: usize, length: usize, points: i32, key: bool, w: i32, h: i32, map: usize, changed: usize, valid: i32,
