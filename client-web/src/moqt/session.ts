@@ -379,7 +379,7 @@ export class Session {
   readonly goaway: Promise<string>;
   /** Implementation name the peer sent in SETUP. */
   implementation = "";
-  /** Time in ms from the first SUBSCRIBE to its answer, an upper bound on the round-trip time. */
+  /** Shortest time from a SUBSCRIBE to its answer so far, ms: an upper bound on the round-trip time. */
   requestTime = Infinity;
   /** True once the peer refused to change a subscription, with an error or by ending it (§10.9). */
   refusesChanges = false;

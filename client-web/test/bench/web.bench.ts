@@ -268,7 +268,7 @@ type Mode = keyof typeof SETTLE;
 type Measured = Awaited<ReturnType<typeof slice>>;
 type Pair = Readonly<Record<Mode, Measured>>;
 
-/** The largest share of the CPU time that other programs used in any pair. */
+/** The share of the CPU time that other programs used in a pair: the larger of its two slices. */
 const busy = (p: Pair): number =>
   Math.max(...[p.alone, p.live].map((m) => (m.cpu ? elsewhere(m.cpu) / (1000 * cpus().length) : 0)));
 const quiet = (p: Pair): boolean => busy(p) < OTHERS;

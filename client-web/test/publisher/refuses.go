@@ -85,7 +85,7 @@ func dialBehind(ctx context.Context, url string) (*webtransport.Session, error) 
 	return s, nil
 }
 
-// front forwards streams between a browser's session and one at the relay.
+// front forwards streams between a browser's session and a session with the relay.
 type front struct {
 	browser, relay *webtransport.Session
 	cut            bool

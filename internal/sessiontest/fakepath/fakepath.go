@@ -210,7 +210,7 @@ func newEnd(host byte) *End {
 	return &End{addr: &net.UDPAddr{IP: net.IPv4(192, 0, 2, host), Port: 4443}, changed: make(chan struct{})}
 }
 
-// change modifies the fields above and wakes readers.
+// change calls what, which modifies the fields above, and wakes readers.
 func (e *End) change(what func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
