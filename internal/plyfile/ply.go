@@ -73,7 +73,7 @@ func Write(w io.Writer, p pointcloud.Points) error {
 	return nil
 }
 
-// Limits of what Read accepts.
+// Limits of Read.
 const (
 	MaxPoints      = 64 << 20
 	maxHeaderLines = 200

@@ -28,7 +28,7 @@ type Span struct {
 	Attributes    map[string]string
 }
 
-// Frame holds the received spans of a frame, by start time.
+// Frame holds the received spans of a frame, returned in order of start time.
 type Frame struct {
 	Trace string
 	Spans []Span
