@@ -71,8 +71,8 @@ func gcm(key []byte) cipher.AEAD {
 	return g
 }
 
-// Deposit encrypts an address and stores it on the relay whose HTTP server has the base URL base.
-// It returns the path of the pairing link, including the fragment with the key.
+// Deposit encrypts an address and stores it on the relay whose HTTP server is at base. It returns
+// the path of the pairing link, including the fragment with the key.
 func Deposit(ctx context.Context, base, address string) (path string, err error) {
 	key, sealed, err := Seal(address)
 	if err != nil {

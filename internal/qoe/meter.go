@@ -146,7 +146,7 @@ func (c *cameraState) follow(f Frame) bool {
 	later := captured.Sub(c.captured)
 	switch d := int64(int32(f.Sequence - c.highest)); {
 	case d == 0 || d < 0 && d > -history && c.marked(f.Sequence):
-		// The same number means the same frame, unless it was captured too much later.
+		// The same number means the same frame, unless it was captured much later.
 		if later > history*time.Second/maxRate {
 			c.restart(f)
 			return true

@@ -137,8 +137,8 @@ func (c *Certificate) Get() *tls.Certificate {
 		stale = now.After(c.current.Leaf.NotAfter.Add(-renewBefore))
 	case now.Sub(c.checked) > checkEvery:
 		c.checked = now
-		// An error such as a wrong clock or a lack of descriptors may go away without a change to
-		// the files.
+		// An error may go away without a change to the files, for example when the clock is
+		// corrected or descriptors become free.
 		stale = c.failed != "" || c.state() != c.read
 	}
 	if stale {

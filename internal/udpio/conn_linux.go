@@ -65,8 +65,8 @@ func DisableGRO(c *net.UDPConn) {
 
 // DropStrays is for a socket that the kernel selects by the first byte of the connection ID in
 // short-header packets (RFC 9000 §17.3). The kernel checks only the first of several merged
-// datagrams. DropStrays drops datagrams that belong to another socket, which quic-go would answer
-// with stateless resets.
+// datagrams. DropStrays drops datagrams that belong to another socket; otherwise quic-go would
+// answer them with stateless resets.
 func DropStrays(c net.PacketConn) {
 	if c, ok := c.(*Conn); ok {
 		c.read.strays = true

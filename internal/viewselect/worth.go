@@ -134,8 +134,9 @@ func (p *patch) each(visit func(cell int)) {
 	}
 }
 
-// Ahead returns the range of views that an eye at v may have when a new group starts, after seconds
-// from now: moved at velocity (mm/s, studio space), and also turned left and right at turn rad/s.
+// Ahead returns the range of views that an eye at v may have when a new group starts: moved at
+// velocity (mm/s, studio space), and also turned left and right at turn rad/s. after is the time
+// until then in seconds.
 func Ahead(v View, velocity [3]float64, turn, after float64) []View {
 	moved := v
 	d := rotate(&v.Eye, scale(velocity, after))

@@ -225,7 +225,7 @@ export class Studio {
     if (this.renderer.xr.isPresenting) this.#placeStage();
   }
 
-  /** The view of the hologram in studio space; undefined until there is one. */
+  /** The view of the point clouds, in studio space; undefined if there are no cameras. */
   hologramView(): View | undefined {
     const { elements: p } = this.camera.projectionMatrix;
     const m = this.#toEye.multiplyMatrices(this.camera.matrixWorldInverse, this.#studio.matrixWorld).elements;

@@ -345,7 +345,7 @@ function jackknife<T>(samples: readonly T[], figure: (of: readonly T[]) => numbe
   return Math.sqrt(((n - 1) / n) * without.reduce((sum, v) => sum + (v - mean) ** 2, 0));
 }
 
-/** Pictures per second over a time in seconds. */
+/** Pictures per second, measured over `seconds`. */
 function pictureRate(seconds: number): Promise<number> {
   const { render } = window.holocast!.studio.renderer.info;
   const at: number[] = [];

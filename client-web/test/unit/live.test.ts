@@ -284,7 +284,7 @@ class Relay {
     this.#asked.push({ at: this.now + this.rtt / 2, start });
   }
 
-  /** Publishes one group at a time on the relay's clock. It arrives half a round trip later. */
+  /** Publishes a group at time `at` on the relay's clock. It arrives half a round trip later. */
   publish(group: bigint, at: number): boolean {
     while (this.#asked.length > 0 && this.#asked[0]!.at <= at) this.start = this.#asked.shift()!.start;
     if (group < this.start) return false;

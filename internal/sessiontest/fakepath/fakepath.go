@@ -151,7 +151,7 @@ func (l *link) send(b []byte) {
 	l.to.arrive(packet{bytes.Clone(b), l.from.addr, l.free.Add(l.Delay)})
 }
 
-// rate returns the rate at a time, and the time at which that rate ends.
+// rate returns the rate at the given time, and when that rate ends.
 func (l *link) rate(at time.Time) (rate float64, until time.Time) {
 	if l.began.IsZero() {
 		return l.Rate(0), at.Add(time.Second)

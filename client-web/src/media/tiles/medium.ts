@@ -648,7 +648,7 @@ async function whyUnplayable({ codec, width, height }: Coding): Promise<string |
 /** Timestamp of a frame, UNIX µs. */
 const stampOf = (o: ReceivedObject): number => Number(o.properties.other?.get(TIMESTAMP) ?? 0n);
 
-/** Planner input for the GoP that starts at a timestamp, ms. */
+/** Planner input for the GoP that starts at timestamp `start`, ms. */
 function gopOf(s: Sphere, rates: Rates | undefined, start: number, have?: readonly number[]): Gop {
   const r = rates ?? nominal(s);
   const listed = (tile: number, quality: number) => s.tiles[tile]!.some((t) => t.quality === quality);
