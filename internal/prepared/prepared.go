@@ -99,7 +99,7 @@ func (s *Sphere) open() error {
 		return fmt.Errorf("%s: %w", catalogFile, err)
 	}
 	if s.Video = s.Catalog.Sphere(); s.Video == nil {
-		return fmt.Errorf("%s: no 360° video", catalogFile)
+		return fmt.Errorf("%s: no 360° video in it", catalogFile)
 	}
 	s.Start = time.UnixMilli(int64(s.Video.Template.Wallclock))
 	if err := s.readRates(); err != nil {
