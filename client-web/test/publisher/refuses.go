@@ -231,7 +231,8 @@ func (f *front) refuse(subscriber *webtransport.Stream) {
 	_ = subscriber.Close()
 }
 
-// code returns the error code with which the peer reset a stream.
+// code returns the error code with which the peer reset a stream, or INTERNAL_ERROR for other
+// errors.
 func code(err error) webtransport.StreamErrorCode {
 	if e := (*webtransport.StreamError)(nil); errors.As(err, &e) {
 		return e.ErrorCode

@@ -63,7 +63,7 @@ func (o *options) soundTrack() catalog.Track {
 	}
 }
 
-// produceSound publishes a packet every 10 ms. Every 20th datagram is lost.
+// produceSound publishes a packet every 10 ms. It drops every 20th datagram.
 func (p *publisher) produceSound(ctx context.Context) error {
 	b, err := newBeeper()
 	if err != nil {
