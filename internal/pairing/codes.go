@@ -18,7 +18,7 @@ const (
 	allPerMinute = 6000 // requests of all addresses
 )
 
-// Codes are a relay's valid codes. Its methods may run concurrently.
+// Codes holds a relay's valid codes. Its methods may run concurrently.
 type Codes struct {
 	mu     sync.Mutex
 	codes  map[string]entry
@@ -95,8 +95,8 @@ func (c *Codes) add(sealed []byte) (code string, ok bool) {
 	return code, true
 }
 
-// get returns nil for unknown codes, and false if the address, or all addresses together, ask too
-// often.
+// get returns nil for unknown codes, and false if the address, or all addresses together, sent too
+// many requests.
 func (c *Codes) get(code string, from netip.Prefix) (sealed []byte, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -29,7 +29,7 @@ const Lifetime = 10 * time.Minute
 // MaxBytes is the maximum size of an encrypted address.
 const MaxBytes = 2048
 
-// Path is the path of codes at the relay's HTTP server.
+// Path is the path prefix of codes on the relay's HTTP server.
 const Path = "/pair/"
 
 // Seal encrypts an address with a new key (AES-128-GCM). The nonce is zero, because no key is used
@@ -71,8 +71,8 @@ func gcm(key []byte) cipher.AEAD {
 	return g
 }
 
-// Deposit encrypts an address and stores it at the relay whose HTTP server has the URL base. It
-// returns the path of the pairing link, including the fragment with the key.
+// Deposit encrypts an address and stores it on the relay whose HTTP server is at base. It returns
+// the path of the pairing link, including the fragment with the key.
 func Deposit(ctx context.Context, base, address string) (path string, err error) {
 	key, sealed, err := Seal(address)
 	if err != nil {

@@ -22,10 +22,10 @@ const (
 const (
 	// reordering is the number of later parts after which a part counts as lost (RFC 9002 §6.1.1).
 	reordering = 3
-	// quiet is the time without parts of a group after which its missing end is requested, or a
-	// quarter of the round-trip time if that is longer. If more than nearby parts are missing, the
-	// end has probably not been sent yet. It is then requested when another group begins, or after
-	// that wait times longer.
+	// quiet is the minimum time without parts of a group before its missing end is requested. A
+	// quarter of the round-trip time applies if it is longer. If more than nearby parts are
+	// missing, the end has probably not been sent yet. It is then requested when another group
+	// begins, or after that time multiplied by longer.
 	quiet  = 8 * time.Millisecond
 	longer = 10
 	// Requests for parts closer than this are merged, because duplicates cost less than another
@@ -43,7 +43,7 @@ const defaultTimeout = 2 * time.Second
 type Limits struct {
 	// MaxPayload is the maximum payload in bytes.
 	MaxPayload int
-	// Timeout is the time after its first part at which a group is dropped; 0 means 2 s.
+	// Timeout is the lifetime of an incomplete group, from its first part; 0 means 2 s.
 	Timeout time.Duration
 }
 
@@ -352,7 +352,7 @@ func (a *Assembler) abandon(f *frame) {
 	a.forget(f)
 }
 
-// lost counts the known missing parts.
+// lost returns the number of parts known to be missing.
 func (f *frame) lost() (n uint64) {
 	for _, h := range f.holes {
 		n += h.last - h.first + 1

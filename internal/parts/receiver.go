@@ -9,8 +9,8 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// Limit of a Receiver's concurrent fetches, and their priority. It is above that of frames, because
-// the fetched parts complete older frames.
+// Limit of a Receiver's concurrent fetches, and their priority. The priority is higher than that of
+// frames, because the fetched parts complete older frames.
 const (
 	maxFetches    = 8
 	fetchPriority = uint8(64)
@@ -113,7 +113,7 @@ func (r *Receiver) Stats() Stats {
 	return r.a.Stats()
 }
 
-// ask sends the due requests and sets the timer for the next. r.mu is held.
+// ask sends the due requests and sets the timer for the next. The caller holds r.mu.
 func (r *Receiver) ask() {
 	if r.closed {
 		return

@@ -2,9 +2,9 @@
 // 1994).
 //
 // It writes binary little-endian files with float x y z in metres and uchar red green blue. It
-// reads the vertices of binary little-endian and ASCII files, and tolerates known faults of
-// volumetric capture tools' headers: scalar types without the word "property", and normals declared
-// in that way but missing from the data.
+// reads the vertices of binary little-endian and ASCII files, and tolerates known faults in the
+// headers of volumetric capture tools: scalar types without the word "property", and normals
+// declared in that way but missing from the data.
 package plyfile
 
 import (
@@ -73,7 +73,7 @@ func Write(w io.Writer, p pointcloud.Points) error {
 	return nil
 }
 
-// Limits of what Read accepts.
+// Limits of Read.
 const (
 	MaxPoints      = 64 << 20
 	maxHeaderLines = 200

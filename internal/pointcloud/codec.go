@@ -77,7 +77,8 @@ func (f *Frame) check() error {
 	return nil
 }
 
-// Check returns an error if g's size exceeds the format's limits or differs from its slices'.
+// Check returns an error if g's size exceeds the format's limits or does not match the lengths of
+// its slices.
 func (g *Grid) Check() error {
 	if g.Width < 1 || g.Width > MaxSide || g.Height < 1 || g.Height > MaxSide {
 		return fmt.Errorf("grid of %d×%d pixels: each side must be 1 to %d", g.Width, g.Height, MaxSide)

@@ -41,7 +41,7 @@ func (d *decoderEngine) open() (err error) {
 
 func (d *decoderEngine) close() { d.zstd.Close() }
 
-// decompress returns the planes, of exactly the header's length.
+// decompress returns the planes, whose length must equal the header's RawLength.
 func (d *decoderEngine) decompress(h *Header, src []byte) ([]byte, error) {
 	if len(src) == 0 {
 		return nil, zstdError("there is no frame")

@@ -44,7 +44,7 @@ type Header struct {
 	RawLength    uint32 // bytes of the planes before compression
 }
 
-// FormatError reports an invalid object. Field is an error name of the specification.
+// FormatError reports an invalid object. Field is the error's name in the specification.
 type FormatError struct {
 	Field  string
 	Offset int // bytes from the start of the object

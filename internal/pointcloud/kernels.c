@@ -455,7 +455,7 @@ static inline v8 clamp_corner(v8 w, v8 n, v8 nw) { return vmin(vmax(nw, vmin(w, 
 // escapes.
 static size_t rows_size(int width) { return 4 * sizeof(uint64_t) * ((size_t)width + 4); }
 
-// run_end returns the first pixel from x on whose validity is not valid (0 or 1), or width.
+// run_end returns the first pixel from x on whose validity differs from valid (0 or 1), or width.
 static inline int run_end(const uint64_t *bits, int x, int width, uint64_t valid)
 {
 	uint64_t flip = valid ? ~(uint64_t)0 : 0;

@@ -26,8 +26,8 @@ type layout struct {
 	// rawBounds returns the minimum and maximum length of the planes for a header.
 	rawBounds func(h Header) (least, most uint64)
 	// planes appends the planes of ph's share of f to dst. undo reverses it into ph's share of an
-	// empty grid, or into a cloud of exactly points points, and returns false if raw is invalid.
-	// Both implement the specification in plain Go. They are nil in a layout of video.
+	// empty grid, or into a cloud of exactly that many points, and returns false if raw is invalid.
+	// Both implement the specification in plain Go. They are nil for LayoutVideo.
 	planes func(dst []byte, f *Frame, ph phase) (raw []byte, points int)
 	undo   func(raw []byte, points int, f *Frame, ph phase) bool
 }

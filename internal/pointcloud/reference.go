@@ -200,8 +200,8 @@ func gridPlanes(dst []byte, g *Grid, ph phase) (raw []byte, points int) {
 	return p.appendTo(dst), points
 }
 
-// planesToGrid reverses gridPlanes into ph's share of an empty g. It returns false if raw is not
-// the planes of exactly points points.
+// planesToGrid reverses gridPlanes into ph's share of an empty g. It returns false unless raw holds
+// the planes of exactly that many points.
 func planesToGrid(raw []byte, points int, g *Grid, ph phase) bool {
 	width, height := ph.size(g.Width, g.Height)
 	wrong := make([]bool, width*height) // mispredicted validity

@@ -184,7 +184,8 @@ func (o *output) fragment(samples []cmaf.Sample) error {
 	return err
 }
 
-// closeAll returns the first error, because on a full disk all outputs fail.
+// closeAll closes the outputs. It returns only the first error, because on a full disk all of them
+// fail.
 func closeAll(outputs []*output) (err error) {
 	for _, o := range outputs {
 		closed := o.close()

@@ -18,8 +18,8 @@ import (
 // root is the namespace of a Reader's objects.
 var root = []string{"prepared"}
 
-// Reader reads prepared video like the recording of a session. It returns the same objects, timed
-// as a live encoder would send them. Rates come one GoP ahead.
+// Reader reads prepared video as if it were the recording of a session. It returns the same
+// objects, timed as a live encoder would send them. Rates come one GoP ahead.
 type Reader struct {
 	Info   recording.Info
 	s      *Sphere

@@ -291,9 +291,9 @@ func (p *preparation) encode(ctx context.Context) (frames int64, sound []loc.Pac
 	case readErr != io.EOF:
 		return 0, nil, readErr
 	case soundErr != nil:
-		return 0, nil, fmt.Errorf("%s: its sound: %w", p.video.Input, soundErr)
+		return 0, nil, fmt.Errorf("%s: sound: %w", p.video.Input, soundErr)
 	case frames == 0:
-		return 0, nil, fmt.Errorf("%s: it has no pictures", p.video.Input)
+		return 0, nil, fmt.Errorf("%s: no pictures", p.video.Input)
 	case (frames+p.gop-1)/p.gop > cmaf.MaxFragments:
 		return 0, nil, fmt.Errorf("%s: longer than %d GoPs", p.video.Input, cmaf.MaxFragments)
 	}

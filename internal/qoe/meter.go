@@ -146,7 +146,7 @@ func (c *cameraState) follow(f Frame) bool {
 	later := captured.Sub(c.captured)
 	switch d := int64(int32(f.Sequence - c.highest)); {
 	case d == 0 || d < 0 && d > -history && c.marked(f.Sequence):
-		// The same number is the same frame, unless captured an epoch later.
+		// The same number means the same frame, unless it was captured much later.
 		if later > history*time.Second/maxRate {
 			c.restart(f)
 			return true
@@ -163,7 +163,7 @@ func (c *cameraState) follow(f Frame) bool {
 			c.lost-- // was counted as lost when a later frame overtook it
 		}
 	case d > 1+history && float64(d) > maxRate*later.Seconds():
-		// More numbers than any camera captures in that time mean a restart.
+		// A jump beyond any camera's frame rate means a restart.
 		c.restart(f)
 	default:
 		c.lost += uint64(d - 1)

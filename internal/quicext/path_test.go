@@ -24,7 +24,7 @@ type path struct {
 	seenAt   []time.Time // by the proxy
 }
 
-// newPath creates a path to a server. addr is the client's end.
+// newPath creates a path to a server. addr is the address to dial.
 func newPath(t *testing.T, server net.Addr, delay time.Duration, loss, reorder float64) (p *path, addr net.Addr) {
 	t.Helper()
 	p = &path{delay: delay, loss: loss, reorder: reorder, rand: rand.New(rand.NewPCG(1, 2))}

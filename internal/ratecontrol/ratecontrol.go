@@ -51,7 +51,8 @@ func New(target, fps, keys float64) *Controller {
 // SetTarget changes the target from the next frame on.
 func (c *Controller) SetTarget(target float64) { c.target = target }
 
-// Stream is one H.264 stream. Its methods use the Controller.
+// Stream is one H.264 stream. Its methods change the Controller, and must not run concurrently with
+// it.
 type Stream struct {
 	c      *Controller
 	offset float64 // added to the shared quantizer
@@ -74,7 +75,7 @@ func (s *size) add(v float64) {
 	s.mean += follow * (v - s.mean)
 }
 
-// Guesses until a stream's first frames, as log2(bits) at quantizer 0.
+// Guesses of log2(bits) at quantizer 0, used until a stream's first frames.
 const (
 	guessDelta = 19 // 50 kbit at quantizer 20
 	guessKey   = 22 // 400 kbit

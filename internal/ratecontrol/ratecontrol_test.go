@@ -98,7 +98,8 @@ func TestAnySecond(t *testing.T) {
 	}
 }
 
-// TestStep checks the rate after the path has shrunk: 500 ms later, and from then on.
+// TestStep checks that the rate follows the target from 500 ms after it is halved, and within five
+// seconds after it is restored.
 func TestStep(t *testing.T) {
 	l := newLab(16e6, 4)
 	l.run(5 * fps)

@@ -2,7 +2,7 @@ package ratecontrol
 
 import "time"
 
-// Path is the state of a path by its congestion control.
+// Path is the state of a path as estimated by its congestion control.
 type Path struct {
 	RTT, MinRTT time.Duration // smoothed, and the least one
 	Bandwidth   float64       // estimate in bit/s; 0 if unknown

@@ -8,9 +8,9 @@ import (
 	"holocast/internal/catalog"
 )
 
-// FirstCatalog reads r, the recording at path, from its start, and returns the first complete
-// catalog that accept, if not nil, approves. If there is none, the error gives the reason, such as
-// damage or a removed start.
+// FirstCatalog reads r, the recording at path, and returns the first independent catalog that
+// accept, if not nil, approves. If there is none, the error gives the reason, such as damage or a
+// missing start.
 func FirstCatalog(path string, r interface{ Next() (Object, error) }, accept func(*Object) bool) (*Object, error) {
 	var damage error
 	objects := 0

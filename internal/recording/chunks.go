@@ -9,10 +9,10 @@ import (
 	"github.com/foxglove/mcap/go/mcap"
 )
 
-// Chunks reads the whole recording in file order. It calls visit with each chunk's objects, by
-// arrival, and the chunk's byte offset for ReadChunk. Records outside chunks are read in batches of
-// a chunk's size. Damaged chunks are skipped. Objects share their chunk's memory. Afterwards Next
-// starts from the beginning.
+// Chunks reads the whole recording in file order. It calls visit with each chunk's objects, in
+// order of arrival, and the chunk's byte offset for ReadChunk. Records outside chunks are read in
+// batches of a chunk's size. Damaged chunks are skipped. Objects share their chunk's memory.
+// Afterwards Next starts from the beginning.
 func (r *Reader) Chunks(visit func(offset int64, objects []Object) error) error {
 	r.rewind()
 	defer r.rewind()
@@ -37,7 +37,7 @@ func (r *Reader) Chunks(visit func(offset int64, objects []Object) error) error 
 	}
 }
 
-// ReadChunk reads the objects of a chunk that Chunks found, by arrival.
+// ReadChunk returns the objects of a chunk that Chunks found, in order of arrival.
 func (r *Reader) ReadChunk(offset int64) ([]Object, error) {
 	if offset == 0 {
 		return slices.Clone(r.restored), nil

@@ -87,8 +87,8 @@ type Reader struct {
 	trimmed    bool
 	first      map[string]uint64 // first complete group, by topic
 
-	// Objects of the current chunk and the next, by arrival. Two chunks suffice to sort the output
-	// of concurrent writers, and bound memory.
+	// Objects of the current chunk and the next, in order of arrival. Two chunks suffice to sort
+	// the output of concurrent writers, and bound memory.
 	ready, ahead []Object
 }
 
@@ -153,8 +153,9 @@ func (r *Reader) Close() error {
 	return r.close()
 }
 
-// Next returns the next object by arrival, or io.EOF after the last. The object's slices stay
-// valid. After an error about a damaged chunk, the next call continues with the following chunk.
+// Next returns the next object in order of arrival, or io.EOF after the last. The object's slices
+// stay valid. After an error about a damaged chunk, the next call continues with the following
+// chunk.
 func (r *Reader) Next() (Object, error) {
 	for len(r.ready) == 0 || len(r.ahead) == 0 {
 		objects, err := r.nextChunk()
@@ -195,8 +196,8 @@ type frameError struct {
 
 func (e *frameError) Error() string { return fmt.Sprintf("byte %d: %v", e.offset, e.err) }
 
-// nextChunk returns the objects of the next non-empty chunk, by arrival. A frameError ends the
-// recording; other errors except io.EOF concern one chunk.
+// nextChunk returns the objects of the next non-empty chunk, in order of arrival. A frameError ends
+// the recording; other errors except io.EOF concern one chunk.
 func (r *Reader) nextChunk() ([]Object, error) {
 	for r.offset < r.end && !r.dataEnd {
 		start := r.offset
@@ -229,7 +230,8 @@ func (r *Reader) nextChunk() ([]Object, error) {
 }
 
 // loose reads records outside chunks from offset on, about a chunk's size at a time. It returns
-// their objects by arrival and the next record's offset. An error concerns the first record.
+// their objects in order of arrival, and the offset of the next record. An error concerns the first
+// record.
 func (r *Reader) loose(offset int64) (objects []Object, next int64, err error) {
 	size := int64(0)
 	for next = offset; size < chunkBytes && next < r.end; {
@@ -287,7 +289,7 @@ func (r *Reader) readAt(b []byte, offset int64) error {
 	return err
 }
 
-// chunk reads and checks a chunk's records and returns its objects by arrival.
+// chunk reads and checks a chunk's records and returns its objects in order of arrival.
 func (r *Reader) chunk(offset, length int64) ([]Object, error) {
 	// The record is known to be within the file and below maxRecord.
 	b := make([]byte, length)
@@ -398,7 +400,8 @@ func (r *Reader) record(objects []Object, op mcap.OpCode, record []byte) ([]Obje
 	return objects, nil
 }
 
-// sorted sorts objects by arrival. In a trimmed recording it removes incomplete groups' objects.
+// sorted sorts objects by arrival. In a trimmed recording it removes the objects of incomplete
+// groups.
 func (r *Reader) sorted(objects []Object) []Object {
 	slices.SortStableFunc(objects, func(a, b Object) int { return a.Arrival.Compare(b.Arrival) })
 	if r.trimmed {

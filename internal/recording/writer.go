@@ -63,7 +63,7 @@ func Create(path string, metadata map[string]string) (*Writer, error) {
 
 func newWriter(path string, file *os.File, metadata map[string]string) (*Writer, error) {
 	// Payloads are compressed already; the chunk's compression is for headers and JSON. One encoder
-	// thread limits the recorder's use of processors.
+	// thread limits the recorder's CPU use.
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		return nil, fmt.Errorf("recording %s: %w", path, err)

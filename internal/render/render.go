@@ -24,13 +24,13 @@ type Options struct {
 	Elevation     float64 // degrees the camera is raised
 	YUp           bool    // y points up, as in Unity; otherwise down, as in a camera
 
-	// Sensors are the positions from which each cloud was captured, in millimetres. It may be nil.
+	// Sensors holds the position from which each cloud was captured, in millimetres. It may be nil.
 	// Points facing away from the viewer are skipped, so a room shows its inside, not the back of
 	// its walls.
 	Sensors [][3]float64
 
-	// Fit are the points that the view frames; nil means the drawn clouds. Pictures of different
-	// clouds that share it match pixel by pixel.
+	// Fit holds the points to frame; nil means the drawn clouds. Pictures of different clouds with
+	// the same Fit match pixel by pixel.
 	Fit []pointcloud.Points
 }
 
@@ -165,7 +165,7 @@ func measure(clouds []pointcloud.Points, yUp bool) scene {
 		s.centre[k] = (low + high) / 2
 		size = max(size, high-low)
 	}
-	// In sensor order, neighbors follow each other. Otherwise assume that the points cover a
+	// In sensor order, successive points are neighbors. Otherwise assume that the points cover a
 	// surface of the scene's size.
 	s.spacing = 1.5 * size / math.Sqrt(float64(total))
 	if len(gaps) > 0 {

@@ -123,7 +123,7 @@ func ball(n int) pointcloud.Points {
 	return p
 }
 
-// covered returns the part of the picture that is not background.
+// covered returns the fraction of the picture that is not background.
 func covered(img *image.RGBA) float64 {
 	n := 0
 	for y := range img.Rect.Dy() {

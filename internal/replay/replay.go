@@ -96,8 +96,8 @@ type feed struct {
 // maxOpen lets a relay fall far behind before the replay drops anything.
 const maxOpen = 1024
 
-// Source is a recording or a folder of prepared video. Next returns objects by arrival, or io.EOF
-// at the end.
+// Source is a recording or a folder of prepared video. Next returns objects in order of arrival, or
+// io.EOF at the end.
 type Source interface {
 	Next() (recording.Object, error)
 	Chunks(do func(offset int64, objects []recording.Object) error) error

@@ -28,8 +28,8 @@ type CertificateFiles struct {
 	Section          string   // configuration section, for errors
 }
 
-// Certificate is a server's current certificate. It is read from files, again when they change, or
-// is a development certificate, which is renewed in time.
+// Certificate is a server's current certificate. It is read from files and reloaded when they
+// change, or it is a development certificate, which is renewed in time.
 type Certificate struct {
 	files CertificateFiles
 	log   *slog.Logger
@@ -137,8 +137,8 @@ func (c *Certificate) Get() *tls.Certificate {
 		stale = now.After(c.current.Leaf.NotAfter.Add(-renewBefore))
 	case now.Sub(c.checked) > checkEvery:
 		c.checked = now
-		// An error may disappear without a change of the files, for example a wrong clock or a lack
-		// of descriptors.
+		// An error may go away without a change to the files, for example when the clock is
+		// corrected or descriptors become free.
 		stale = c.failed != "" || c.state() != c.read
 	}
 	if stale {

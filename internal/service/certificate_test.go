@@ -182,8 +182,8 @@ func TestDevelopmentCertificate(t *testing.T) {
 }
 
 // TestCertificateClockStep checks that steps of the wall clock do not affect checks and replacement
-// of files. A certificate that a slow clock takes for not yet valid is used once the clock is
-// corrected.
+// of files. A certificate rejected as not yet valid because the clock is slow is used once the
+// clock is corrected.
 func TestCertificateClockStep(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")

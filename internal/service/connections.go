@@ -52,7 +52,7 @@ func (c *conns) track(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// forget removes a connection if it is known. c.mu is held.
+// forget removes a connection if it is known. The caller holds c.mu.
 func (c *conns) forget(conn net.Conn) {
 	if e := c.open[conn]; e != nil {
 		c.age.Remove(e)

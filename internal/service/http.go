@@ -112,8 +112,8 @@ const healthLimit = 800 * time.Millisecond
 // errStalled is the health error of a program whose check does not return.
 var errStalled = errors.New("stalled: the health check does not return")
 
-// Bounded returns check with a limit of 0.8 s, after which it returns an error. check acquires the
-// locks that the program's work needs.
+// Bounded limits check to 0.8 s, after which the returned function returns an error. check should
+// acquire the locks that the program's work needs.
 func Bounded(check func() error) func() error {
 	free := make(chan struct{}, 1) // at most one check runs, even if it never returns
 	return func() error {

@@ -93,7 +93,7 @@ func (s *scrapes) page(r *http.Request) *page {
 	return made
 }
 
-// refill adds the share of the elapsed time. s.mu is held.
+// refill adds the share of the elapsed time. The caller holds s.mu.
 func (s *scrapes) refill() {
 	now := time.Now()
 	if s.refilled.IsZero() {

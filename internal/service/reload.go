@@ -18,7 +18,7 @@ type reloaderKey struct{}
 
 // OnReload handles SIGHUP until ctx is done or stop is called. It loads the configuration again and
 // passes it to apply. current is the configuration at the start. live lists the settings and
-// sections that apply handles; changes of others are logged as a warning. A configuration that is
+// sections that apply handles; changes to others are logged as a warning. A configuration that is
 // invalid or that apply rejects is logged and ignored.
 func OnReload[C any](ctx context.Context, log *slog.Logger, current C, live []string,
 	apply func(C) error,

@@ -111,7 +111,7 @@ func Parse(r io.ReaderAt, size int64) (Metadata, error) {
 // errEnough ends a search because the rest of the file does not matter or has too many boxes.
 var errEnough = errors.New("enough boxes")
 
-// topLevel lists the boxes that a file may start with.
+// topLevel lists the known top-level boxes. A file must start with one of them.
 var topLevel = map[string]bool{
 	"ftyp": true, "moov": true, "mdat": true, "free": true, "skip": true, "wide": true, "pnot": true,
 	"styp": true, "uuid": true, "moof": true, "sidx": true, "mfra": true, "meta": true, "emsg": true, "prft": true,
@@ -222,7 +222,7 @@ func (p *parser) movie(moov box) error {
 	})
 }
 
-// track parses a track and keeps its metadata if it is the first of video or sound.
+// track parses a track and keeps its metadata if it is the first video or the first sound track.
 func (p *parser) track(trak box) error {
 	var kind string
 	var v1, v2 Metadata

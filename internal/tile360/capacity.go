@@ -5,9 +5,9 @@ import "slices"
 // Capacity predicts the network's capacity from past rates. The zero value is ready to use; it is
 // not safe for concurrent use.
 //
-// The prediction is the harmonic mean of the last samples times a ratio. Its distribution is that
-// of past ratios between a sample and the mean predicted for it. It starts with ratios measured in
-// 5G networks on foot and in a car, which later ratios replace.
+// The prediction is the harmonic mean of the last samples times a ratio. The ratio has the
+// distribution of past ratios between a sample and the preceding mean. Initially these are ratios
+// measured in 5G networks on foot and in a car, which later ones replace.
 type Capacity struct {
 	recent []float64 // bytes per second, at most meanOf
 	ratios []float64 // sample / previous mean, newest last; at most ratiosKept
@@ -25,8 +25,8 @@ const (
 // (Narayanan et al., WWW 2020).
 var priorRatios = [...]float64{0.2, 0.54, 0.84, 0.93, 0.99, 1.04, 1.11, 1.2, 1.51, 4.07}
 
-// Guess sets a rate, in bytes per second, to use until one is measured. It reports whether the
-// prediction rests on it.
+// Guess sets a rate, in bytes per second, to use until one is measured. It returns false if one has
+// been measured.
 func (c *Capacity) Guess(rate float64) bool {
 	if len(c.recent) > 0 && !c.guess {
 		return false

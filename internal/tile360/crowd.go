@@ -33,8 +33,8 @@ func (c *Crowd) at(viewer int, t float64) (Vec, bool) {
 	return v[i], true
 }
 
-// weight returns the weight of a viewer for predicting the gaze of another, whose sample is now. It
-// is high if the viewer's gaze at that time was close to now's.
+// weight returns the weight of a viewer in predicting the gaze of another viewer, whose current
+// sample is now. It is high if their gazes were close at that time.
 func (c *Crowd) weight(viewer int, now Sample) float64 {
 	then, ok := c.at(viewer, now.T)
 	if !ok {
@@ -44,7 +44,7 @@ func (c *Crowd) weight(viewer int, now Sample) float64 {
 }
 
 // Mean returns the crowd's mean direction at t seconds from the medium's start, weighted for a
-// viewer whose gaze is now. It returns false if no trace reaches t.
+// viewer whose current sample is now. It returns false if no trace reaches t.
 func (c *Crowd) Mean(now Sample, t float64) (Vec, bool) {
 	var sum Vec
 	for i := range c.Viewers {

@@ -229,7 +229,7 @@ func TestOWSOfOddProblems(t *testing.T) {
 	}
 }
 
-// TestPaperAsPrinted shows the faults of the printed algorithm that OWS's comment names.
+// TestPaperAsPrinted shows the faults of the printed algorithm listed in OWS's comment.
 func TestPaperAsPrinted(t *testing.T) {
 	p := &Problem{
 		Qualities: 2, Seen: []float64{0.1, 0.9}, Miss: []float64{100, 100},

@@ -14,7 +14,7 @@ func (s *Solver) Paper(p *Problem, iterations int, plan *Plan) {
 	s.rates(p, plan)
 	best := -1.0
 	for round := range iterations + 1 {
-		// The losses of this order rate it and determine the next.
+		// The losses in this order rate it and determine the next order.
 		s.keys = s.keys[:0]
 		sum, bytes := 0.0, 0.0
 		for _, t := range plan.Order {
@@ -65,7 +65,7 @@ func (s *Solver) Fixed(p *Problem, plan *Plan) {
 // smallest.
 func (s *Solver) Whole(p *Problem, plan *Plan) { s.uniform(p, plan, func(int) bool { return true }) }
 
-// Viewport is Whole for the tiles with Seen above 0.
+// Viewport is like Whole, but sends only the tiles with Seen above 0.
 func (s *Solver) Viewport(p *Problem, plan *Plan) {
 	s.uniform(p, plan, func(t int) bool { return p.Seen[t] > 0 })
 }

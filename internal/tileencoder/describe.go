@@ -23,7 +23,7 @@ const DefaultLatency = time.Second
 // renderGroup is the render group of 360° video; cameras use 1.
 const renderGroup = 2
 
-// altGroup is the alternate group of the first tile, above those of cameras.
+// altGroup is the alternate group of the first tile, above the cameras' groups.
 const altGroup = 1000
 
 // audioBitrate bounds FFmpeg's sound in bits per second.

@@ -51,7 +51,7 @@ func Quantisers(n int) []int {
 	return qps
 }
 
-// DefaultBitrate is the default bound of a sphere's best quality in bits per second.
+// DefaultBitrate returns the default bound of a sphere's best quality, in bits per second.
 func DefaultBitrate(s *catalog.Sphere, fps float64) int64 {
 	const bitsPerPixel = 0.4
 	return int64(bitsPerPixel * fps * float64(s.Width*s.Height*s.Eyes()))

@@ -73,7 +73,8 @@ func TestTraces(t *testing.T) {
 	off.Close()
 }
 
-// Without an endpoint nothing is traced; OpenTelemetry's environment can set one and disable it.
+// Without an endpoint nothing is traced. OpenTelemetry's environment variables can set one, and can
+// disable tracing.
 func TestEnvironment(t *testing.T) {
 	for name, c := range map[string]struct {
 		environment map[string]string

@@ -25,7 +25,7 @@ type Conn struct {
 	read   read
 }
 
-// Wrap returns a Conn for c, or c itself if the system does not provide what Conn needs.
+// Wrap returns a Conn for c, or c itself if the system does not support that.
 func Wrap(c *net.UDPConn) net.PacketConn {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -65,8 +65,8 @@ func DisableGRO(c *net.UDPConn) {
 
 // DropStrays is for a socket that the kernel selects by the first byte of the connection ID in
 // short-header packets (RFC 9000 §17.3). The kernel checks only the first of several merged
-// datagrams. DropStrays drops datagrams that belong to another socket; quic-go would answer them
-// with stateless resets.
+// datagrams. DropStrays drops datagrams that belong to another socket; otherwise quic-go would
+// answer them with stateless resets.
 func DropStrays(c net.PacketConn) {
 	if c, ok := c.(*Conn); ok {
 		c.read.strays = true
@@ -131,7 +131,7 @@ func (c *Conn) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn int, err e
 	return n, len(oob), nil
 }
 
-// setName encodes addr for a socket of a family and returns the encoded size.
+// setName encodes addr for a socket of the given family and returns the encoded size.
 func setName(name *unix.RawSockaddrInet6, family uint16, addr *net.UDPAddr) (size uint32, err error) {
 	port := uint16(addr.Port)
 	*name = unix.RawSockaddrInet6{Family: family}

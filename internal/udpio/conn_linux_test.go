@@ -105,8 +105,8 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
-// TestControl checks that each merged datagram gets the control messages of its header, but not
-// those about merging.
+// TestControl checks that each datagram of a merged message gets the message's control messages,
+// except the one about merging.
 func TestControl(t *testing.T) {
 	a, b := listen(t, "udp4", "127.0.0.1:0"), listen(t, "udp4", "127.0.0.1:0")
 	for _, c := range []*Conn{a, b} {

@@ -13,8 +13,8 @@ const (
 	floor = 0.02
 	// missing is the error of a camera that is not sent, far above that of any quality.
 	missing = 1e6
-	// keep is the part of the error that a new choice must avoid to replace the present one. A viewer on
-	// the border between two choices keeps one.
+	// keep is the part of the error that a new choice must avoid to replace the present one. It keeps a
+	// viewer on the border between two choices from alternating.
 	keep = 0.05
 )
 
@@ -28,7 +28,7 @@ type Chooser struct {
 // Choose sets dst to the index of each camera's quality, −1 if not even the cheapest fits. It
 // minimizes the sum of worth × error at a total of at most budget bit/s, a multiple-choice knapsack
 // (tile360.Solver). options has the same number of qualities for all cameras. current is the present
-// choice, or nil; it stays unless a new one avoids 5 % of its error or it exceeds the budget. gap
+// choice, or nil; it is kept unless it exceeds the budget or a new one avoids 5 % of its error. gap
 // bounds the excess over the optimum, as a fraction.
 func (c *Chooser) Choose(dst []int, worth []float64, options [][]Option, budget float64, current []int) (gap float64) {
 	p := &c.problem

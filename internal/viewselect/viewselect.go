@@ -27,7 +27,7 @@ const (
 )
 
 // Surface appends the patches of a camera's frame to dst. depth holds the grid's depths in mm, 0
-// where there is none; every stride-th pixel in x and y makes one patch. pose maps the grid
+// where there is no point; every stride-th pixel in x and y makes one patch. pose maps the grid
 // camera's space to studio space.
 func Surface(dst []Sample, rays *camera.RayTable, depth []uint16, pose *camera.Transform, stride int) []Sample {
 	w, h := rays.Width, rays.Height
@@ -73,7 +73,8 @@ func Surface(dst []Sample, rays *camera.RayTable, depth []uint16, pose *camera.T
 	return dst
 }
 
-// footprint returns the area in mm² that stride×stride pixels cover at depth z across the ray.
+// footprint returns the area in mm² that stride×stride pixels cover at depth z, perpendicular to
+// the ray.
 func footprint(rays *camera.RayTable, i, stride int, z float64) float64 {
 	w := rays.Width
 	dx := float64(rays.X[i+stride]) - float64(rays.X[i])

@@ -36,7 +36,8 @@ func sphere(pose camera.Transform, radius float64) []uint16 {
 	return depth
 }
 
-// stage returns the surfaces of cameras around a sphere of 500 mm, all at 2 m.
+// stage returns the surfaces seen by cameras around a sphere with a radius of 500 mm, all 2 m from
+// its centre.
 func stage(angles ...float64) [][]Sample {
 	t := lens.RayTable()
 	var all [][]Sample

@@ -42,7 +42,7 @@ type patch struct {
 
 // Worth sets dst to each camera's share of the picture, averaged over views: 1 if all of it comes
 // from that camera. Surfaces that several cameras see are divided in proportion to the samples on
-// the screen and the cosine at which the camera sees them. Hidden surfaces count nothing.
+// the screen and the cosine at which the camera sees them. Hidden surfaces do not count.
 func (s *Scene) Worth(dst []float64, cameras [][]Sample, views ...View) {
 	clear(dst)
 	for i := range views {
@@ -91,8 +91,8 @@ func (s *Scene) add(dst []float64, cameras [][]Sample, v *View) {
 	}
 }
 
-// project returns the cells that a sample covers. ok is false for one outside the picture or facing
-// away.
+// project returns the cells that a sample covers. ok is false for a sample that lies outside the
+// picture or faces away.
 func (v *View) project(s *Sample) (p patch, ok bool) {
 	e := v.Eye.Apply(to64(s.Point))
 	if e[2] < nearest {
@@ -114,7 +114,7 @@ func (v *View) project(s *Sample) (p patch, ok bool) {
 	return p, okX && okY
 }
 
-// span returns the cells from x − size/2 to x + size/2, at least the one of x.
+// span returns the cells from x − size/2 to x + size/2, at least the cell that contains x.
 func span(x, size float64, cells int) (from, to int, ok bool) {
 	half := min(size, largestPatch) / 2
 	a, b := math.Floor(x-half+0.5), math.Ceil(x+half-0.5)
@@ -134,9 +134,9 @@ func (p *patch) each(visit func(cell int)) {
 	}
 }
 
-// Ahead returns the views between which an eye at v may be after the time in s until a new group,
-// at its present velocity in mm/s (studio space) and turning left or right by up to turn rad/s:
-// straight on, and to both sides.
+// Ahead returns the range of views that an eye at v may have when a new group starts: moved at
+// velocity (mm/s, studio space), and also turned left and right at turn rad/s. after is the time
+// until then in seconds.
 func Ahead(v View, velocity [3]float64, turn, after float64) []View {
 	moved := v
 	d := rotate(&v.Eye, scale(velocity, after))

@@ -26,7 +26,8 @@ const (
 	formatExtensible = 0xfffe // the code begins the subformat
 )
 
-// File is an open WAV file. Read may be called from several goroutines if the reader permits.
+// File is an open WAV file. Read may be called from several goroutines if the underlying reader
+// permits that.
 type File struct {
 	Channels int   // 1 or 2
 	Rate     int   // Hz
@@ -97,14 +98,14 @@ func (f *File) readFormat(at, length int64) error {
 		return fmt.Errorf("wav: format %d with %d bits, want PCM of 8, 16, 24 or 32 or float of 32 or 64 bits", f.format, bits)
 	}
 	if align != channels*bits/8 {
-		return fmt.Errorf("wav: %d bytes per sample of all channels, want %d", align, channels*bits/8)
+		return fmt.Errorf("wav: block alignment is %d bytes, want %d", align, channels*bits/8)
 	}
 	f.Channels, f.Rate, f.bytes = int(channels), int(rate), int(bits/8)
 	return nil
 }
 
-// Read fills dst with interleaved samples from sample from on, full scale ±1. dst must not reach
-// beyond the file's end.
+// Read fills dst with interleaved samples, starting at sample from; full scale is ±1. dst must not
+// reach beyond the file's end.
 func (f *File) Read(dst []float32, from int64) error {
 	b := make([]byte, len(dst)*f.bytes)
 	if err := readAt(f.r, b, f.at+from*int64(f.bytes*f.Channels)); err != nil {

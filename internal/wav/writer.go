@@ -28,7 +28,7 @@ func NewWriter(file io.WriteSeeker, channels, rate int) (*Writer, error) {
 	return w, w.header(math.MaxUint32 - headerLen)
 }
 
-// header writes the headers of a number of bytes of samples.
+// header writes the headers for the given number of bytes of samples.
 func (w *Writer) header(bytes uint32) error {
 	le := binary.LittleEndian
 	frame := uint16(2 * w.channels)
@@ -44,7 +44,7 @@ func (w *Writer) header(bytes uint32) error {
 	return err
 }
 
-// Write appends interleaved samples of full scale ±1, and clips them.
+// Write appends interleaved samples, clipped to full scale ±1.
 func (w *Writer) Write(samples []float32) error {
 	if w.bytes += 2 * int64(len(samples)); w.bytes > math.MaxUint32-headerLen {
 		return fmt.Errorf("wav: a file has at most 4 GiB, %d minutes", math.MaxUint32/(2*w.channels*w.rate*60))

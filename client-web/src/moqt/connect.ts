@@ -42,9 +42,8 @@ async function askHash(relay: URL): Promise<{ answered: boolean; hash: Uint8Arra
 
 /**
  * Opens a session. `pinned` is a certificate hash from the link, in hex; if set, no other certificate
- * is trusted. Otherwise a page served over plain HTTP trusts the hash that the relay reports (a
- * development certificate), and all pages trust certificates issued by an authority the browser
- * knows.
+ * is trusted. Otherwise it trusts the hash that the relay reports over plain HTTP (a development certificate), if the
+ * page may fetch it, and certificates issued by an authority that the browser knows.
  */
 export async function connect(url: string, pinned: string | undefined, o: ConnectOptions = {}): Promise<Session> {
   if (typeof WebTransport === "undefined") {

@@ -379,7 +379,7 @@ export class Session {
   readonly goaway: Promise<string>;
   /** Implementation name the peer sent in SETUP. */
   implementation = "";
-  /** Time in ms from the first SUBSCRIBE to its answer, an upper bound on the round-trip time. */
+  /** Shortest time from a SUBSCRIBE to its answer so far, ms: an upper bound on the round-trip time. */
   requestTime = Infinity;
   /** True once the peer refused to change a subscription, with an error or by ending it (§10.9). */
   refusesChanges = false;
@@ -564,8 +564,8 @@ export class Session {
   }
 
   /**
-   * Feeds a data stream to its parser until either ends. Returns true if the stream ended at an
-   * object boundary.
+   * Feeds a data stream to its parser until the stream ends or an object is refused. Returns true if the stream ended
+   * at an object boundary.
    */
   async #pump(
     reader: ReadableStreamDefaultReader<Uint8Array>,

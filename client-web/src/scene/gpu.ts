@@ -5,9 +5,9 @@ const QUICK = 100;
 const TOGETHER = 3;
 /** Factor by which one step thins out the points. */
 const THINNER = 4;
-/** Share of the drawing time that a step must save; some cost is fixed. */
+/** Share of the drawing time that a step must save to be kept. Part of the cost is fixed. */
 const WORTH = 0.25;
-/** Rounds before a change without effect is retried. It doubles every time. */
+/** Number of medians to wait before retrying a change without effect. It doubles with each failure. */
 const RETRY_AFTER = 4;
 const MAX_RETRY_AFTER = 64;
 /** Maximum stride. */
@@ -25,7 +25,7 @@ interface Picture {
 export class GpuQueue {
   /** Every stride-th point is drawn, to keep the drawing time bounded. */
   stride = 1;
-  /** GPU time of the last picture: until its completion, from its submission or the previous completion if later. */
+  /** GPU time of the last picture: from its submission, or the previous completion if later, to its completion. */
   took = 0;
   readonly #pictures: Picture[] = []; // oldest first
   #finished = 0;

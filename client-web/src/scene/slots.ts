@@ -31,7 +31,10 @@ export class Slots {
     return this.#slots.get(tile) ?? -1;
   }
 
-  /** Returns a tile's slot for its next picture, taken from a hidden tile if necessary; −1 if all tiles are shown. */
+  /**
+   * Returns a tile's slot for its next picture, taken from a hidden tile if necessary; −1 if all slots hold shown
+   * tiles.
+   */
   take(tile: number, shown: (tile: number) => boolean): number {
     let slot = this.#slots.get(tile);
     if (slot === undefined && this.#slots.size < this.count) slot = this.#slots.size;

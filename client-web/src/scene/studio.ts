@@ -22,7 +22,7 @@ export class Studio {
   /** All captured content. In WebXR it is moved in front of the user. */
   readonly stage = new Group();
   readonly #points = new Map<number, CameraPoints>();
-  /** Cameras' previous tracks, which are shown until the new tracks' first frames. */
+  /** Cameras' previous tracks, which are shown until the new tracks' first frames arrive. */
   readonly #leaving = new Map<number, CameraPoints>();
   /** Centres of the cameras' subjects in camera coordinates, mm. */
   readonly #subjects = new Map<number, Vector3>();
@@ -225,7 +225,7 @@ export class Studio {
     if (this.renderer.xr.isPresenting) this.#placeStage();
   }
 
-  /** The view of the hologram in studio space; undefined until there is one. */
+  /** The view of the point clouds, in studio space; undefined if there are no cameras. */
   hologramView(): View | undefined {
     const { elements: p } = this.camera.projectionMatrix;
     const m = this.#toEye.multiplyMatrices(this.camera.matrixWorldInverse, this.#studio.matrixWorld).elements;
@@ -385,7 +385,9 @@ export class Studio {
       .toArray();
   }
 
-  /** Place, view direction and upward direction of the viewer, and places in studio space (mm), all in metres. */
+  /**
+   * Position (metres), view direction and upward direction of the viewer. `place` converts studio space (mm) to metres.
+   */
   get hearing(): {
     readonly eye: number[];
     readonly forward: number[];

@@ -3,7 +3,7 @@ const QUIET = 3000;
 
 /**
  * Hides controls over a picture while the user does nothing and `may` returns true. Returns a function that
- * shows them again, like input.
+ * shows them again, as input does.
  */
 export function hideWhenIdle(controls: HTMLElement, may: () => boolean): () => void {
   let resting: ReturnType<typeof setTimeout> | undefined;

@@ -20,7 +20,7 @@ export function parseLink(location: { readonly href: string; readonly hostname: 
       if (u.protocol === "moqt:") u.href = u.href.replace(/^moqt:/, "https:");
       if (u.protocol === "https:") relay = u.href;
     } catch {
-      // Not a URL. Use the default, whose name the message shows.
+      // Not a URL. Use the default relay, which the messages name.
     }
   }
   return {

@@ -1,15 +1,18 @@
 /** Keeps sound and point clouds in step (docs/spec/sound.md). Times are in ms. */
 import { postpone } from "../media/sound/buffer.ts";
 
-/** Time over which the shift of displayed frames is averaged, and after which it is unknown. */
+/**
+ * Time over which the median shift of displayed frames is taken, and time without frames after which the shift is
+ * unknown.
+ */
 const WINDOW = 2000;
 const FORGET = 3000;
-/** After a seek or a new round of a replay, this many frames in a row differ by more than JUMP from the ones before. */
+/** This many frames in a row whose shift is off by more than JUMP indicate a seek or a new round of a replay. */
 const JUMP = 200;
 const AGREED = 3;
-/** Changes of the shift that are ignored, as each stretches sound. Far less than anyone notices. */
+/** Changes of the shift up to this are ignored, because each one stretches sound. Nobody notices such an offset. */
 const STEADY = 15;
-/** Smallest change of the hold, and time between changes. */
+/** Smallest change of the hold, and minimum time between changes. */
 const STEP = 15;
 const PAUSE = 2 * WINDOW;
 
@@ -36,7 +39,7 @@ export class LipSync {
     if (off.length === AGREED) this.#shown = newest;
   }
 
-  /** Local time of display minus capture time of the displayed frames; undefined without any. */
+  /** Median local display time minus capture time of the displayed frames; undefined if there are none. */
   shift(now: number): number | undefined {
     const newest = this.#shown.at(-1);
     if (!newest || now - newest.at > FORGET) return undefined;

@@ -136,7 +136,7 @@ export class Page {
     return this.#replayed ? undefined : this.#clock?.offset;
   }
 
-  /** The time at which sound is due: in step with pictures, or else points. */
+  /** The time at which sound is due: in step with pictures, or else with points. */
   #soundDue(): Target {
     const { due, sphere } = this.#video;
     const offset = this.#offset;

@@ -6,12 +6,12 @@ import type {
 } from "../media/sound/messages.ts";
 import type { SoundTrack } from "../media/sound/track.ts";
 
-/** Interval at which players learn the time, ms. */
+/** Interval at which players are told the time, ms. */
 const TICK = 50;
 /** Weight of the newest sample of an audio clock, and the deviation that resets it, ms. */
 const NEWEST = 0.05;
 const RESET = 100;
-/** Distance, in metres, up to which sound with a place does not grow louder. */
+/** Within this distance, in metres, sound with a position does not grow louder. */
 const NEAR = 1.5;
 /** Time to change the volume without a click, s. */
 const GLIDE = 0.02;
@@ -19,11 +19,11 @@ const GLIDE = 0.02;
 export interface SoundStats {
   readonly on: boolean;
   readonly tracks: number;
-  /** Capture to hearing on the session's clock, ms; null in a replay and in silence. */
+  /** Delay from capture to hearing on the session's clock, ms; null in a replay and in silence. */
   readonly delay_ms: number | null;
   /** Sound waiting to be played, ms. */
   readonly buffer_ms: number;
-  /** Sound made up for missing packets, ms. */
+  /** Sound synthesised for missing packets, ms. */
   readonly concealed_ms: number;
   /** Time inserted and removed by stretching, ms. */
   readonly stretched_ms: number;
@@ -32,18 +32,18 @@ export interface SoundStats {
   /** How long points are held back for sound, ms. */
   readonly points_held_ms: number;
   readonly packets_received: number;
-  /** Packets replaced by their repetition in a later one. */
+  /** Packets replaced by their copy in a later one. */
   readonly packets_repeated: number;
   readonly packets_played: number;
   readonly packets_late: number;
   readonly packets_refused: number;
-  /** A sentence about the refused packets; "" without any. */
+  /** A sentence about the refused packets; "" if there are none. */
   readonly refusal: string;
   /** Current loudness, 0 to 1. */
   readonly level: number;
 }
 
-/** Place and direction of the listener, and of a point in studio space, in metres. */
+/** Position (metres) and orientation of the listener. `place` converts studio space (mm) to the listener's space. */
 export interface Hearing {
   readonly eye: readonly number[];
   readonly forward: readonly number[];

@@ -6,7 +6,7 @@ import { enterXR, supportedXR, type XRMode } from "../scene/xr.ts";
 const NOTICE_TIME = 5000;
 /** Local storage key: "off" disables single-letter shortcuts. */
 const LETTERS = "holocast.letters";
-/** Session storage key for the user's choice for the details, "on" or "off". */
+/** Session storage key: whether the user turned the details "on" or "off". */
 const DETAILS = "holocast.details";
 
 /** The session's sound. */
@@ -139,7 +139,7 @@ function fitVolume(sound: Sounding): void {
   document.querySelector<HTMLElement>("input#volume")!.hidden = !sound.on || sound.tracks.length === 0;
 }
 
-/** Hides buttons that have no effect in this session, as there is nowhere to walk inside 360° video. */
+/** Hides buttons that have no effect in this session, such as those for walking inside 360° video. */
 export function fitToolbar(studio: Studio, sound: Sounding): void {
   const { inside } = studio.controls;
   applyTheme(studio);

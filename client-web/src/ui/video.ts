@@ -54,7 +54,9 @@ export interface VideoStats {
   readonly tile_hits: number;
   /** Number of stalls of the base sphere. */
   readonly stalls: number;
-  /** Time in ms that the viewport last took to become sharp again, as after a turn of the head; null at first. */
+  /**
+   * Time that the viewport last took to become sharp again, for example after a turn of the head, ms; null until then.
+   */
   readonly motion_to_quality_ms: number | null;
   /** Tile requests: SUBSCRIBE, REQUEST_UPDATE and cancellations. */
   readonly tile_messages: number;
@@ -169,7 +171,7 @@ export class VideoView {
       let last: (typeof w.frames)[number] | undefined;
       while (w.frames.length > 0 && w.frames[0]!.frame.timestamp <= due) {
         const next = w.frames.shift()!;
-        // A better quality starts with pictures from before the one shown.
+        // A better quality starts with pictures older than the one shown.
         const behind = w.due - next.frame.timestamp;
         if (behind > 0 && behind < 2000 * this.sphere.gop) next.frame.close();
         else {

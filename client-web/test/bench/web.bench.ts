@@ -67,7 +67,7 @@ interface Overload {
 }
 
 const VIEWPORT = { width: 960, height: 640 };
-/** Seconds with the limit before and while frames are counted. */
+/** Seconds under the limit before frames are counted, and while they are. */
 const ADAPT = 7;
 const WATCH = 12;
 
@@ -75,7 +75,7 @@ interface Results {
   readonly machine: string;
   readonly date: string;
   readonly decode: Decode[];
-  /** Decoding a group of layout W: points and bytes of a frame, means, and the median time in ms. */
+  /** Decoding a group of layout W: mean points and bytes of a frame, and the median time in ms. */
   group?: { readonly points: number; readonly bytes: number; readonly decode: number };
   readonly pipeline: Pipeline[];
   readonly overload: Overload[];
@@ -268,7 +268,7 @@ type Mode = keyof typeof SETTLE;
 type Measured = Awaited<ReturnType<typeof slice>>;
 type Pair = Readonly<Record<Mode, Measured>>;
 
-/** The largest share of the CPU time that other programs used in any pair. */
+/** The share of the CPU time that other programs used in a pair: the larger of its two slices. */
 const busy = (p: Pair): number =>
   Math.max(...[p.alone, p.live].map((m) => (m.cpu ? elsewhere(m.cpu) / (1000 * cpus().length) : 0)));
 const quiet = (p: Pair): boolean => busy(p) < OTHERS;
@@ -345,7 +345,7 @@ function jackknife<T>(samples: readonly T[], figure: (of: readonly T[]) => numbe
   return Math.sqrt(((n - 1) / n) * without.reduce((sum, v) => sum + (v - mean) ** 2, 0));
 }
 
-/** Pictures per second over a time in seconds. */
+/** Pictures per second, measured over `seconds`. */
 function pictureRate(seconds: number): Promise<number> {
   const { render } = window.holocast!.studio.renderer.info;
   const at: number[] = [];

@@ -18,7 +18,7 @@ class Group {
       throw new Error("cgroup v2: no cpu controller");
     if (this.#v2) writeFileSync(join(V2, "cgroup.subtree_control"), "+cpu");
     mkdirSync(this.dir);
-    // With a high weight the quota decides, not the machine's load.
+    // The high weight leaves the quota as the only limit, whatever the machine's load.
     if (this.#v2) writeFileSync(join(this.dir, "cpu.weight"), "10000");
     else writeFileSync(join(this.dir, "cpu.shares"), "100000");
   }

@@ -3,7 +3,7 @@ import type { Lab } from "./lab.ts";
 
 declare global {
   interface Window {
-    /** Called with decoded sound, and with played sound about ten times a second, with its begin. */
+    /** Callbacks for decoded sound, and for played sound about ten times a second. */
     ear?: {
       /** Needs reportDecoded. `begin` is the timestamp of the first sample, ms. */
       decoded?(samples: Float32Array, rate: number, begin: number): void;
@@ -52,7 +52,7 @@ export const listens = `{
       ear.heard?.(data.slice(SAMPLES - n), rate, local + 1000 * (latency - n / rate));
     }, 100);
   };
-  /** Hears both ears after the GainNode for the volume. */
+  /** Taps both ears' signals after the GainNode for the volume. */
   const tapEars = (node) => {
     const { context } = node;
     const splitter = new ChannelSplitterNode(context, { numberOfOutputs: 2 });

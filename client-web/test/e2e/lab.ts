@@ -100,7 +100,7 @@ export class Lab {
   #browser: Browser | undefined;
   #context: BrowserContext | undefined;
   webPort = 0;
-  /** Requests of the pages to other hosts. */
+  /** Requests from the pages to other hosts. */
   readonly foreign: string[] = [];
   readonly errors: string[] = [];
   readonly #blocked: ServerResponse[] = [];

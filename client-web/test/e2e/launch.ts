@@ -1,7 +1,7 @@
 /** Options for starting Chromium. */
 import type { LaunchOptions } from "playwright-core";
 
-/** Guards against hangs. It is far longer than anything takes on a busy machine. */
+/** Timeout that guards against hangs, far longer than anything takes on a busy machine. */
 export const HANG = 150_000;
 
 export const chromiumPath = process.env["CHROMIUM"] ?? "/usr/bin/chromium";

@@ -58,7 +58,7 @@ it.runIf(root)("drops frames with a fifth of a core, holds few, and recovers", a
 
 describe("a blocked thread", () => {
   const QUEUED = 90;
-  /** Sequence numbers of the frames shown, by their receipts. */
+  /** Sequence numbers of the frames shown, according to the receipts. */
   const shown = (): number[] => [...receipts.output.matchAll(/^receipt \S+ 0 (\d+) -?\d+$/gm)].map((m) => Number(m[1]));
   const published = (): Promise<number> => metric(port, "holocast_relay_received_objects_total");
 

@@ -8,7 +8,7 @@ import { shows, stats, until } from "./lab.ts";
 declare global {
   interface Window {
     seen?: {
-      /** Local times at which loud sound began to be heard, and timestamps at which it began in decoded sound, ms. */
+      /** Onsets of loud sound, ms: local times at which they were heard, and timestamps in decoded sound. */
       readonly heard: number[];
       readonly decoded: number[];
       /** Capture times of decoded frames by sequence number, and local times of display, ms. */
@@ -51,7 +51,7 @@ const records = `${listens}{
   };
 }`;
 
-/** What viewers accept (ITU-R BT.1359), ms. */
+/** Range of lip-sync errors that viewers accept (ITU-R BT.1359), ms. */
 const EARLY = -125;
 const LATE = 45;
 const ONSETS = 5;
@@ -62,7 +62,9 @@ beforeAll(() => reportDecoded(lab));
 
 const median = (list: readonly number[]): number => list.toSorted((a, b) => a - b)[list.length >> 1]!;
 
-/** Sound's delay minus the frames' around it, for each onset, ms: independent of the page's own figures. */
+/**
+ * For each onset, the sound's delay minus that of the surrounding frames, ms. Independent of the page's own figures.
+ */
 const lipOffsets = (page: Page): Promise<number[]> =>
   page.evaluate(() => {
     const { heard, decoded, captured, shown } = window.seen!;
@@ -151,7 +153,7 @@ describe("sound", () => {
   it("comes from its place", async () => {
     await fixture.publisher("place", ...small, ...reliable, "--sound", "stream");
     const page = await hear("place");
-    /** Ratio of the left to the right ear's loudness, seen from z, with the microphone at x = 1 m. */
+    /** Ratio of the left to the right ear's loudness for a viewer at z, with the microphone at x = 1 m. */
     const balance = async (z: number): Promise<number> => {
       await page.evaluate((z) => window.holocast!.studio.lookAt([0, 1.2, z], [0, 1.2, 0]), z);
       const ratios: number[] = [];

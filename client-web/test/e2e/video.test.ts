@@ -375,7 +375,9 @@ describe("360° video", () => {
         if (own && !(await stats(page)).playback!.playing) await page.locator("button#play").click();
         return (await stats(page)).sound!.level > 0.1;
       });
-      /** Distances between the same changes in two lists. A busy machine drops late packets, and changes with them. */
+      /**
+       * Distances between the same changes in two lists. A busy machine drops late packets, and with them some changes.
+       */
       const distances = (from: readonly number[], to: readonly number[]): number[] =>
         from.flatMap((t) => {
           const nearest = to.toSorted((a, b) => Math.abs(a - t) - Math.abs(b - t))[0];

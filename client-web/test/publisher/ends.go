@@ -66,7 +66,7 @@ func printReceipts(ctx context.Context, w io.Writer, url string) error {
 	return err
 }
 
-// sendAway runs a relay at addr (UDP and TCP) that sends its peers GOAWAY with uri, a session.
+// sendAway runs a relay at addr (UDP and TCP) that sends its peers GOAWAY with the session URI uri.
 // Without onSignal it rejects all requests and sends GOAWAY as soon as a peer connects; with
 // onSignal it forwards the session and sends GOAWAY on SIGUSR1.
 func sendAway(ctx context.Context, addr, uri string, onSignal bool) error {

@@ -270,7 +270,7 @@ func (p *publisher) correctPose() error {
 	return p.describe(pose)
 }
 
-// newCatalog returns a catalog with the camera at a pose.
+// newCatalog returns a catalog with the camera at the given pose.
 func (p *publisher) newCatalog(at camera.Transform) (catalog.Catalog, error) {
 	c := catalog.Catalog{Version: catalog.Version}
 	lens := p.lens()

@@ -115,7 +115,7 @@ type soundRecorder struct {
 	group   uint64
 }
 
-// write writes the packets that arrive by a time.
+// write writes the packets that arrive by the given time.
 func (r *soundRecorder) write(w *recording.Writer, by time.Time) error {
 	if r.beeper == nil {
 		return nil

@@ -85,7 +85,7 @@ func dialBehind(ctx context.Context, url string) (*webtransport.Session, error) 
 	return s, nil
 }
 
-// front forwards streams between a browser's session and one at the relay.
+// front forwards streams between a browser's session and a session with the relay.
 type front struct {
 	browser, relay *webtransport.Session
 	cut            bool
@@ -199,7 +199,7 @@ func pass(from, to *webtransport.Stream, check func(wire.Message) error) error {
 	}
 }
 
-// end closes or resets one direction of a request like the other side did.
+// end closes or resets one direction of a request as the other side did.
 func end(from, to *webtransport.Stream, err error) {
 	if err == nil {
 		_ = to.Close()
@@ -231,7 +231,8 @@ func (f *front) refuse(subscriber *webtransport.Stream) {
 	_ = subscriber.Close()
 }
 
-// code returns the error code with which the peer reset a stream.
+// code returns the error code with which the peer reset a stream, or INTERNAL_ERROR for other
+// errors.
 func code(err error) webtransport.StreamErrorCode {
 	if e := (*webtransport.StreamError)(nil); errors.As(err, &e) {
 		return e.ErrorCode

@@ -36,7 +36,7 @@ func newBeeper() (*beeper, error) {
 	return &beeper{encoder: e}, err
 }
 
-// packet encodes the sound captured from a time on.
+// packet encodes the sound captured from the given time on.
 func (b *beeper) packet(at time.Time) ([]byte, loc.Properties, error) {
 	var samples [opus.PacketSamples]float32
 	for i := range samples {
@@ -63,7 +63,7 @@ func (o *options) soundTrack() catalog.Track {
 	}
 }
 
-// produceSound publishes a packet every 10 ms. Every 20th datagram is lost.
+// produceSound publishes a packet every 10 ms. It drops every 20th datagram.
 func (p *publisher) produceSound(ctx context.Context) error {
 	b, err := newBeeper()
 	if err != nil {

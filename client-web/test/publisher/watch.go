@@ -44,7 +44,7 @@ func discard(r *moqt.SubgroupReader) {
 	for {
 		if _, err := r.ReadRaw(buf); err != nil {
 			if err != io.EOF {
-				slog.Debug("subgroup not read", "err", err)
+				slog.Debug("cannot read a subgroup", "err", err)
 			}
 			return
 		}

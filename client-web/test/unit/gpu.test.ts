@@ -25,10 +25,7 @@ class Gpu {
     this.queue = new GpuQueue(gl as unknown as WebGL2RenderingContext);
   }
 
-  /**
-   * Draws on every refresh of a display for some ms and returns the pictures' ages when they were
-   * completed.
-   */
+  /** Draws on every refresh of a display for `ms` and returns the age of each picture when it was completed. */
   run(ms: number): number[] {
     const ages: number[] = [];
     for (const end = this.now + ms; this.now < end; this.now += 16) {

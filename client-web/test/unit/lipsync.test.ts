@@ -4,7 +4,7 @@ import { LipSync } from "../../src/ui/lipsync.ts";
 
 const NOW = 1e12;
 
-/** Shows frames at 30 FPS for some ms, with shifts in turn. Returns the time after the last. */
+/** Shows frames at 30 FPS for `ms`, cycling through `shifts`. Returns the time after the last frame. */
 function show(lips: LipSync, from: number, ms: number, ...shifts: number[]): number {
   let at = from;
   for (let i = 0; at < from + ms; i++, at += 33) lips.shown(at - shifts[i % shifts.length]!, at);

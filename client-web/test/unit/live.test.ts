@@ -116,7 +116,7 @@ describe("clock", () => {
     expect(parseStamp(new Uint8Array(15))).toBeUndefined();
     expect(parseStamp(new Uint8Array(16))).toBeUndefined();
   });
-  /** Feeds stamps of a clock `offset` ahead, with a path delay of `way` ms plus `queue`. */
+  /** Feeds stamps of a clock that is `offset` ms ahead, with a path delay of `way` ms plus `queue`. */
   const feed = (
     c: ClockEstimator,
     from: number,
@@ -284,7 +284,7 @@ class Relay {
     this.#asked.push({ at: this.now + this.rtt / 2, start });
   }
 
-  /** Publishes one group at a time on the relay's clock. It arrives half a round trip later. */
+  /** Publishes a group at time `at` on the relay's clock. It arrives half a round trip later. */
   publish(group: bigint, at: number): boolean {
     while (this.#asked.length > 0 && this.#asked[0]!.at <= at) this.start = this.#asked.shift()!.start;
     if (group < this.start) return false;

@@ -6,7 +6,7 @@ const RATE = 48_000;
 const QUANTUM = 128;
 const UNIT = 480;
 const START = 1e12;
-/** Largest step between samples of the tone below: its amplitude times its phase per sample. */
+/** Largest step between samples of the tone below: its amplitude times its phase increment per sample. */
 const STEP = (0.5 * 2 * Math.PI * 220) / RATE;
 
 const tone = (sample: number): number => 0.5 * Math.sin((2 * Math.PI * 220 * sample) / RATE);

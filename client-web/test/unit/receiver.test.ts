@@ -15,7 +15,7 @@ function receiver(channels = 1, microphone: typeof MICROPHONE | undefined = MICR
   return { r, decoded };
 }
 
-/** Packet i, with the repetition of its predecessor. */
+/** Packet i, optionally with a copy of its predecessor. */
 function packet(i: number, o: { data?: Uint8Array; previous?: Uint8Array; stamp?: bigint } = {}) {
   const other = new Map<number, bigint | Uint8Array>();
   other.set(0x0a, o.stamp ?? BigInt(1000 * NOW + 10_000 * i));

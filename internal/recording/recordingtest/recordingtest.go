@@ -59,7 +59,7 @@ type Rewriting struct {
 	Merge        bool // add another program's channel
 }
 
-// Rewrite copies a recording like another MCAP tool and returns the copy's path.
+// Rewrite copies a recording as another MCAP tool would and returns the copy's path.
 func Rewrite(t *testing.T, path string, how Rewriting) string {
 	t.Helper()
 	in, err := os.Open(path)

@@ -39,8 +39,8 @@ type Direction struct {
 	// counted from 0. It must be positive. Nil means unlimited.
 	Rate  func(second int) float64
 	Delay time.Duration
-	// Queue is the maximum queueing delay at the rate when a packet arrives. A packet that would
-	// exceed it is dropped, unless the queue is empty. 0 means unlimited.
+	// Queue is the maximum queueing delay, at the rate in force when a packet arrives. A packet
+	// that would exceed it is dropped, unless the queue is empty. 0 means unlimited.
 	Queue time.Duration
 	// Loss is the probability that a packet is lost after the bottleneck. Equal sequences of packets
 	// lose the same ones.
@@ -151,7 +151,7 @@ func (l *link) send(b []byte) {
 	l.to.arrive(packet{bytes.Clone(b), l.from.addr, l.free.Add(l.Delay)})
 }
 
-// rate returns the rate at a time, and the time at which that rate ends.
+// rate returns the rate at the given time, and when that rate ends.
 func (l *link) rate(at time.Time) (rate float64, until time.Time) {
 	if l.began.IsZero() {
 		return l.Rate(0), at.Add(time.Second)
@@ -210,7 +210,7 @@ func newEnd(host byte) *End {
 	return &End{addr: &net.UDPAddr{IP: net.IPv4(192, 0, 2, host), Port: 4443}, changed: make(chan struct{})}
 }
 
-// change modifies the fields above and wakes readers.
+// change calls what, which modifies the fields above, and wakes readers.
 func (e *End) change(what func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

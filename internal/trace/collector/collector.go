@@ -28,7 +28,7 @@ type Span struct {
 	Attributes    map[string]string
 }
 
-// Frame holds the received spans of a frame, by start time.
+// Frame holds the received spans of a frame, returned in order of start time.
 type Frame struct {
 	Trace string
 	Spans []Span
@@ -103,7 +103,7 @@ func (c *Collector) take(b []byte, now time.Time) error {
 	return nil
 }
 
-// add stores a span. c.mu is held.
+// add stores a span. The caller holds c.mu.
 func (c *Collector) add(program string, s *otlp.Span, now time.Time) {
 	id := fmt.Sprintf("%x", s.GetTraceId())
 	f := c.frames[id]

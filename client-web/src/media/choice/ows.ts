@@ -126,7 +126,10 @@ function hull(p: Problem, t: number): Corner[] {
   return corners;
 }
 
-/** Indexes sorted by value, descending, in single precision; ties by index. */
+/**
+ * Returns the indexes in descending order of value, compared in single precision; equal values in ascending order of
+ * index.
+ */
 function descending(keys: { readonly value: number; readonly index: number }[]): number[] {
   return keys
     .map(({ value, index }) => ({ value: Math.fround(value), index }))
@@ -158,7 +161,7 @@ function greedy(p: Problem, hulls: readonly Corner[][]): { choice: Choice; slope
   }
   const quality = level.map((n, t) => hulls[t]![n]!.quality);
   if (slope === undefined) return { choice: { quality, loss, bound: loss }, slope: 0 };
-  // Lagrangian dual at this price per byte, which is the optimum if tiles could be split between qualities.
+  // Lagrangian dual at this price per byte: the optimum if tiles could be split between qualities.
   let bound = -slope * p.budget;
   for (const corners of hulls) {
     let least = Infinity;

@@ -72,7 +72,7 @@ export class GroupAssembler {
   }
 }
 
-/** The objects to decode next: a group's from its first one on, or those after the ones last taken. */
+/** The objects to decode next: a group from its first object on, or the successors of the objects last taken. */
 export class Chain {
   #objects: Objects = [];
   #broken = false;

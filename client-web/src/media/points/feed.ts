@@ -21,11 +21,16 @@ interface Waiting {
 
 /** A frame whose transit time exceeds the minimum by more than this many ms is late: it was queued on the path. */
 const LATE = 400;
-/** Window, in ms, of the minimum transit time, which covers the current and the previous one to follow clock drift. */
+/**
+ * Window of the minimum transit time, ms. The minimum covers the current and the previous window, to follow clock
+ * drift.
+ */
 const SPAN = 10_000;
 /** A capture time that goes back by more than this many ms indicates a restart. */
 const RESTART = 1000;
-/** Pause in the subscription after a late frame, ms. It doubles with each late frame and halves with each other one. */
+/**
+ * Pause in the subscription after a late frame, ms. It doubles with each late frame and halves with each timely one.
+ */
 const PAUSE = 500;
 const MAX_PAUSE = 4000;
 /** Late frames are shown if nothing else has been shown for this many ms. */
@@ -47,8 +52,8 @@ export interface SessionState {
 
 /**
  * Passes the newest frame to the decoder when the page can use one. Frames in between are declined
- * (the relay does not send them) or, if they arrive anyway, skipped. On a chained track, they accompany the
- * newest frame to the decoder unless a later group has begun.
+ * (the relay does not send them) or, if they arrive anyway, skipped. On a chained track, the decoder needs
+ * them all, so they are passed on with the newest frame unless a later group has begun.
  */
 export class Feed {
   assembler!: Assembler | GroupAssembler;
@@ -72,7 +77,7 @@ export class Feed {
   /** Local time from which the page can use a frame; Infinity while it has one. */
   #wanted = 0;
   #next: Waiting | undefined;
-  /** Set on a chained track; replaces #next. */
+  /** Set on a chained track; holds the objects instead of #next. */
   readonly #chain: Chain | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
   /** Minimum transit (local arrival minus capture time) in the current and the previous window. */

@@ -39,10 +39,7 @@ export const HEADER_LENGTH = 44;
 export const DESCRIPTION = 30;
 const MAX_SIDE = 4096;
 
-/**
- * The part of the grid in one description: pixel (i, j) is pixel (step·i + dx, step·j + dy) of the
- * frame.
- */
+/** The part of the grid that one description covers: pixel (i, j) is pixel (step·i + dx, step·j + dy) of the frame. */
 export interface Share {
   readonly step: number;
   readonly dx: number;
@@ -58,7 +55,7 @@ export function share(h: Header): Share {
   return { step: 2, dx, dy, width: (h.width - dx + 1) >> 1, height: (h.height - dy + 1) >> 1 };
 }
 
-/** Reads the header of a layout whose objects are chained, or of one whose objects are not. */
+/** Reads a header. `chained` selects the accepted layouts: the chained ones, or the others. */
 export function parseHeader(b: Uint8Array, chained = false): Header {
   const bad = (part: string, detail: string): never => {
     throw new FrameError(part, detail);

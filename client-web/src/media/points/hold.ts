@@ -5,7 +5,7 @@ export class Hold {
   readonly #calls: { readonly at: number; readonly call: () => void }[] = [];
   #timer: ReturnType<typeof setTimeout> | undefined;
 
-  /** Makes a call after the others: immediately if none is postponed. */
+  /** Makes a call after `by` and after the calls already waiting; at once if `by` is 0 and none is waiting. */
   add(call: () => void): void {
     if (this.by === 0 && this.#calls.length === 0) return call();
     this.#calls.push({ at: performance.now() + this.by, call });

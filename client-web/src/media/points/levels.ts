@@ -16,7 +16,7 @@ export interface Quantizer {
 
 /** Returns the depth of each level, mm. */
 export function levelDepths(q: Quantizer): Uint16Array {
-  /** Distance in 2⁻¹⁶ levels from depth z to the next. All values are integers below 2⁵³. */
+  /** Distance from depth z to z + 1, in 2⁻¹⁶ levels. All values are integers below 2⁵³. */
   const growth = (z: number): number =>
     Math.floor(1048576000 / (q.step * (q.sigma0 + Math.floor((q.sigma2 * z * z) / 1000000))));
   const depths = new Uint16Array(LEVELS);

@@ -46,7 +46,7 @@ export class Points implements Medium {
   #poses: Session | undefined;
   /** Each camera's share of the picture; empty until known. */
   #worths: ReadonlyMap<number, number> = new Map();
-  /** Index of each camera's quality by its share; undefined while every camera has the same. */
+  /** Index of the quality chosen for each camera by its share; undefined while all cameras use the same quality. */
   #selected: readonly number[] | undefined;
   /** Poses from the pose track, by camera; they override the catalog's. */
   readonly #moved = new Map<number, Transform>();
@@ -142,7 +142,7 @@ export class Points implements Medium {
     };
   }
 
-  /** Uses a catalog's decodable tracks, as soon as it is known which are. */
+  /** Uses a catalog's decodable tracks, once it is known which tracks are decodable. */
   #use({ qualities, hasPoses }: Cameras): void {
     if (this.#h264 === undefined && qualities.flat().some((t) => isChained(t.layout))) {
       this.#cameras = undefined;
@@ -182,7 +182,7 @@ export class Points implements Medium {
     return [...new Set(this.#cameras?.qualities.flatMap((list) => list.map((t) => t.quality)))];
   }
 
-  /** True if the viewer chooses the quality because none, or an unknown one, was requested. */
+  /** True if the quality is chosen automatically, because the user requested none or an unknown one. */
   get #automatic(): boolean {
     return !this.#names.includes(this.quality);
   }

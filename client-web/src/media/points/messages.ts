@@ -23,7 +23,7 @@ export type ToPoints =
   | { readonly type: "quality"; readonly quality: string }
   /** Each camera's share of the picture (viewselect.ts). */
   | { readonly type: "worths"; readonly worths: readonly (readonly [camera: number, worth: number])[] }
-  /** Holds live frames back for sound that arrives later, by this many ms. */
+  /** Holds live frames back by this many ms, for sound that arrives later. */
   | { readonly type: "postpone"; readonly by: number };
 
 export interface Qualities {

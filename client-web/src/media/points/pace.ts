@@ -114,8 +114,8 @@ export class Pace {
   }
 
   /**
-   * The newest frame is held until its time. If no newer frame can arrive before then, returns a
-   * new start, as `given` does.
+   * The newest frame is held until the requested time. If no newer frame can arrive before then, returns a new start,
+   * as `given` does.
    */
   waits(now: number, rtt: number): bigint | undefined {
     const next = this.#newest && this.#interval > 0 ? this.#newest.at + (1 - LATE) * this.#interval : now;

@@ -34,7 +34,7 @@ const QUIET = 8;
 const LONGER = 10;
 /** Missing parts that are at most this far apart share a request. */
 const NEARBY = 8;
-/** Above this many requests for a group, the next one covers all of its missing parts. */
+/** After this many requests for a group, the next one covers all of its missing parts. */
 const MAX_REQUESTS = 16;
 /** Timeout for tracks without a delivery timeout, ms. */
 const DEFAULT_TIMEOUT = 2000;
@@ -131,7 +131,7 @@ interface Start {
 interface Frame {
   readonly group: bigint;
   readonly began: number;
-  /** Arrival of the last part that was not fetched. */
+  /** Arrival time of the last part that was not fetched. */
   newest: number;
   readonly parts: Map<number, Uint8Array>;
   /** One above the highest known ID, and one above the highest ID that arrived without being fetched. */

@@ -11,8 +11,8 @@ const STUCK = 10_000;
 const BASELINE = "avc1.42c01f";
 
 /**
- * The acceleration to ask for: pictures in main memory, which are read back at once, or else any. Undefined if the
- * browser decodes no H.264.
+ * The hardware acceleration to request: none if possible, since the pictures are read back to main memory.
+ * Undefined if the browser cannot decode H.264.
  */
 export async function h264Acceleration(): Promise<HardwareAcceleration | undefined> {
   if (typeof VideoDecoder === "undefined") return undefined;
@@ -62,7 +62,10 @@ export class PictureDecoder {
     private readonly acceleration: HardwareAcceleration,
   ) {}
 
-  /** The picture of an access unit, which the caller closes. Rejects with a FrameError, and then until a key frame. */
+  /**
+   * Decodes an access unit to a picture, which the caller closes. Rejects with a FrameError, as do all later calls
+   * until a key frame.
+   */
   async decode(unit: Uint8Array<ArrayBuffer>, key: boolean): Promise<VideoFrame> {
     if (key) this.#configure(codecOf(unit));
     const decoder = this.#decoder;

@@ -4,8 +4,8 @@
 const WATCH = 4000;
 const ENOUGH = 20;
 /**
- * Shares of frames not drawn (because decoding or drawing was busy) and lost in transit above which the quality is
- * lowered. Above FEW of either it is not raised.
+ * The quality is lowered if more than these shares of the frames are not drawn (decoding or drawing was busy) or
+ * lost in transit. It is not raised while either share exceeds FEW.
  */
 const MANY_UNDRAWN = 0.6;
 const MANY_LOST = 0.2;
@@ -44,7 +44,10 @@ export class QualityChooser {
     this.#goodSince = undefined;
   }
 
-  /** Adds the counts at local time `now` and returns the level to use. `costs` are the qualities', best first. */
+  /**
+   * Adds the counts at local time `now` and returns the level to use. `costs` lists the cost of each quality, best
+   * first.
+   */
   update(now: number, counts: Counts, costs: readonly Cost[]): number {
     this.level = Math.min(this.level, costs.length - 1);
     const since = (this.#since ??= { at: now, counts: { ...counts } });

@@ -10,7 +10,7 @@ export class Sequence {
   /** Gaps caused by frames that the relay was asked not to send. */
   declined = 0;
 
-  /** Forgets the last number, so the next frame may have any. */
+  /** Forgets the last number, so that the next frame may have any number. */
   restart(): void {
     this.#highest = undefined;
   }

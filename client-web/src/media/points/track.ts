@@ -182,7 +182,7 @@ export interface PoseEvent {
 }
 
 export function parsePoses(payload: Uint8Array): PoseEvent[] {
-  // Earlier publishers end the track with null.
+  // Earlier versions of the publisher end the track with null.
   return array(parse(payload, "poses") ?? [], "poses", 1 << 16).map((v, i) => {
     const event = object(v, `poses[${i}]`);
     integer(event["T"] ?? 0, `poses[${i}].T`, -Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER);

@@ -17,7 +17,7 @@ export class VideoTrack {
 
   /**
    * Decodes successive objects and returns the last one's frame, whose words are valid until the next call. Rejects
-   * with a FrameError, and then until the next key frame.
+   * with a FrameError, as do all later calls until the next key frame.
    */
   async decode(objects: readonly Uint8Array<ArrayBuffer>[]): Promise<Frame> {
     try {

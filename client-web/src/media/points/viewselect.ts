@@ -47,7 +47,7 @@ const apply = (m: Transform, p: Vector): Vector => {
 
 /**
  * The surface patches of a camera's frame, one per `stride` pixels in x and y. `rays` is the ray table, `depth` returns
- * a pixel's depth, 0 without a point, and `pose` maps the grid camera's space to studio space.
+ * a pixel's depth, or 0 if it has no point, and `pose` maps the grid camera's space to studio space.
  */
 export function surface(
   rays: Float32Array,
@@ -134,7 +134,7 @@ interface Patch {
 
 /**
  * Each camera's share of the picture, averaged over views. Surfaces that several cameras see are divided in proportion
- * to their samples on the screen and the cosine at which the camera sees them; hidden surfaces count nothing.
+ * to their samples on the screen and the cosine at which the camera sees them; hidden surfaces do not count.
  */
 export function worth(cameras: readonly Float32Array[], views: readonly View[]): number[] {
   const sum = cameras.map(() => 0);
@@ -167,7 +167,7 @@ function addWorth(sum: number[], cameras: readonly Float32Array[], view: View): 
   }
 }
 
-/** The cells that a sample covers; undefined outside the picture or facing away. */
+/** The cells that a sample covers; undefined if it lies outside the picture or faces away. */
 function project({ eye, tanX, tanY }: View, samples: Float32Array, i: number, camera: number): Patch | undefined {
   const at = (k: number): Vector => [samples[i + k]!, samples[i + k + 1]!, samples[i + k + 2]!];
   const e = apply(eye, at(0));
@@ -184,7 +184,7 @@ function project({ eye, tanX, tanY }: View, samples: Float32Array, i: number, ca
   return { camera, x0, x1, y0, y1, depth: e[2], weight };
 }
 
-/** The cells from x − size/2 to x + size/2, at least the one of x. */
+/** The cells from x − size/2 to x + size/2, at least the cell that contains x. */
 function span(x: number, size: number, count: number): [number, number] {
   const half = Math.min(size, LARGEST_PATCH) / 2;
   let a = Math.floor(x - half + 0.5);
@@ -201,8 +201,8 @@ function* cells(p: Patch): Generator<number> {
 }
 
 /**
- * The views between which an eye may be after `seconds`, at its velocity (mm/s) and turning left or right by up to
- * `turn` rad/s.
+ * The range of views that an eye may have after `seconds`, moving at `velocity` (mm/s): straight ahead, and turned
+ * left and right at `turn` rad/s.
  */
 export function ahead(v: View, velocity: Vector, turn: number, seconds: number): View[] {
   const t = sub(v.eye.t as unknown as Vector, rotate(v.eye, scale(velocity, seconds)));
@@ -224,9 +224,9 @@ export interface Option {
 }
 
 /**
- * The index of each camera's quality, −1 if not even the cheapest fits: the least sum of worth × error at a total of at
- * most `budget` bit/s. All cameras have the same number of options. `current`, the present choice, stays unless another
- * avoids 5 % of its error or it exceeds the budget.
+ * Chooses each camera's quality to minimise the sum of worth × error at a total of at most `budget` bit/s. Returns the
+ * index of each quality, or −1 if not even the cheapest fits. All cameras have the same number of options. `current`,
+ * the present choice, is kept if it is within the budget and no other choice avoids 5 % of its error.
  */
 export function choose(
   worths: readonly number[],
@@ -256,8 +256,9 @@ export function choose(
 }
 
 /**
- * The index of each camera's quality for the least error in the picture, at the total bit rate of `level` for all
- * cameras. The unknown errors of qualities are assumed to grow fourfold from each to the next.
+ * Chooses each camera's quality to minimise the error in the picture within the total bit rate of all cameras at
+ * `level`. Returns the index of each quality. Unknown errors are assumed to grow fourfold from one quality to the
+ * next.
  */
 export function chooseAtLevel(
   worths: readonly number[],

@@ -55,7 +55,7 @@ export class HeapBuffer {
 
   constructor(private readonly heap: Heap) {}
 
-  /** Returns the address of at least n bytes, not preserving their contents. */
+  /** Returns the address of at least n bytes. Earlier contents are lost. */
   reserve(n: number): number {
     if (n <= this.#size) return this.at;
     if (this.at) this.heap.free(this.at);

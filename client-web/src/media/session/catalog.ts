@@ -324,7 +324,7 @@ function timeline(v: unknown, path: string): Timeline | undefined {
   return t.mediaStep > 0 && t.groupStep > 0 ? t : undefined;
 }
 
-/** Inline initialization data of a track; undefined without any. */
+/** Inline initialization data of a track; undefined if it has none. */
 export function configuration(catalog: Catalog, t: Track): Uint8Array<ArrayBuffer> | undefined {
   const init = t.initRef === "" ? undefined : catalog.inits.get(t.initRef);
   return init?.data === undefined ? undefined : base64(init.data, init.path);

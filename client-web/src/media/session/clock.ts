@@ -9,7 +9,7 @@ export const CLOCK_TRACK = { namespace: [".relay"], name: "clock" } as const;
 const STAMP_SIZE = 16;
 const WINDOW = 10_000;
 const MAX_SAMPLES = 1024;
-/** Maximum drift between two clocks. A poor quartz drifts by 50 ppm. */
+/** Maximum drift between two clocks. A poor crystal drifts by 50 ppm. */
 const MAX_DRIFT = 50e-6;
 /** A stamp that is off by more than this plus the known queueing delay suggests that a clock was set. */
 const STEP_MARGIN = 20;

@@ -23,7 +23,7 @@ export interface Host {
   shown(camera: number, sequence: number, delay: number): void;
   /** Reports that the set of received tracks changed. */
   changed(): void;
-  /** Reports whether a medium is playable. */
+  /** Updates the session's state after a medium became playable or unplayable. */
   settle(): void;
 }
 
@@ -36,7 +36,7 @@ export interface RecordedTrack {
    * ones. If absent, a group is one frame.
    */
   captured?(object: Uint8Array<ArrayBuffer>): number;
-  /** Shows a frame, or the last of several that need each other. */
+  /** Shows a frame, or the last of several frames that depend on each other. */
   show(objects: Uint8Array<ArrayBuffer>[]): void;
   /** Counts objects that arrived too late to show. */
   skip(objects: Uint8Array<ArrayBuffer>[]): void;
@@ -64,7 +64,7 @@ export interface RecordingSource {
 export interface Medium {
   /** True if the catalog lists tracks of this medium. */
   readonly present: boolean;
-  /** True if this medium does not make up for another one that this browser cannot play. */
+  /** True if this medium only accompanies others: it does not replace one that the browser cannot play. */
   readonly accompanies?: boolean;
   /** A sentence that says why this browser cannot play this medium's tracks; undefined if it can. */
   readonly unplayable?: string | undefined;

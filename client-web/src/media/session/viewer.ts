@@ -121,9 +121,7 @@ export class Viewer implements Host {
     this.send({ type: "phase", phase, detail });
   }
 
-  /**
-   * A new session opened and replaces the previous one, whose media are still received until it closes.
-   */
+  /** A new session opened. It replaces the previous one, which still receives media until it closes. */
   #use(s: Session): void {
     const before = this.session;
     if (before) {

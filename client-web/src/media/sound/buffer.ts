@@ -1,16 +1,16 @@
 /**
- * Decides packet by packet what sounds next, as internal/jitter does; both pass its testdata/vectors.json. Independent
- * of clocks and decoders. Times are whole µs on the session's clock.
+ * Decides, packet by packet, what to play next, like internal/jitter; both pass internal/jitter/testdata/vectors.json.
+ * Independent of clocks and decoders. Times are whole µs on the session's clock.
  */
 
 /** Limits in µs unless noted. FAR is the largest distance of a timestamp from the clock. */
 const FAR = 10_000_000;
 const MAX_PACKETS = 128;
 const MAX_TARGET = 1_000_000;
-/** Error of the delay below which nothing is stretched, and from which sound jumps instead. */
+/** Delay error up to which sound is not stretched, and above which playback jumps instead. */
 const TOLERANCE = 5000;
 const JUMP = 200_000;
-/** Added to the percentile of arrivals, and in addition while fewer than FIRST packets have arrived. */
+/** Margin added to the 99th percentile of the delays, and a further margin until FIRST packets have arrived. */
 const HEADROOM = 5000;
 const EARLY = 20_000;
 const FIRST = 32;
@@ -19,11 +19,11 @@ const WINDOW = 512;
 const MAX_CONCEAL = 100_000;
 /** Playback ends after this much concealment without a waiting packet. */
 const END_AFTER = 1_000_000;
-/** A stretch by n samples is followed by at least 20 n samples without. */
+/** A stretch by n samples is followed by at least 20 n samples without another. */
 const SLOWEST = 20;
 const MAX_POSTPONED = 80_000;
 const MISSED = 64;
-/** Packets in a row before the played ones that show a clock that was set back. */
+/** This many successive packets older than the played ones mean that the clock was set back. */
 const SET_BACK = 16;
 
 /** A packet with its sound or encoded bytes. */
@@ -31,7 +31,7 @@ export interface SoundPacket<Data> {
   /** Capture time of its first sample. */
   readonly timestamp: number;
   readonly data: Data;
-  /** Received as the repetition in its successor. */
+  /** Received as the copy carried by the next packet. */
   readonly repeated: boolean;
 }
 
@@ -39,7 +39,7 @@ export interface SoundPacket<Data> {
 export type Kind =
   /** The packet. */
   | "play"
-  /** The in-band error correction of the packet, which is the successor. */
+  /** The missing packet, recovered from the in-band error correction of `packet`, its successor. */
   | "correct"
   /** A continuation of the earlier samples. */
   | "conceal"
@@ -93,7 +93,7 @@ function search(sorted: readonly number[], v: number): number {
   return low;
 }
 
-/** How long pictures with a delay wait for sound with a longer own delay. */
+/** How long to hold back pictures with the given delay for sound whose own delay is longer. */
 export const postpone = (pictures: number, own: number): number => Math.min(Math.max(0, own - pictures), MAX_POSTPONED);
 
 export class SoundBuffer<Data> {
@@ -112,13 +112,13 @@ export class SoundBuffer<Data> {
   #rest = 0;
   /** Timestamps played without their packet. */
   #missed: number[] = [];
-  /** Packets in a row that precede the played ones. */
+  /** Number of successive packets older than the played ones. */
   #old = 0;
   #delay = new Delay();
 
   /**
-   * `packet` is a packet's duration; `lead` the longest time from a call of `decide` to the sound of its first sample;
-   * `rate` in Hz; `far` the largest distance of a timestamp from the clock.
+   * `packet` is the duration of a packet, `lead` the longest time from a call to `decide` until its first sample is
+   * heard, `rate` is in Hz, and `far` is the largest distance of a timestamp from the clock.
    */
   constructor(
     private readonly packet: number,
@@ -127,7 +127,7 @@ export class SoundBuffer<Data> {
     private readonly far = FAR,
   ) {}
 
-  /** Adds a packet that arrived at `now`. `previous` is the repeated predecessor. */
+  /** Adds a packet that arrived at `now`. `previous` is the copy of its predecessor that it carries. */
   add(now: number, timestamp: number, data: Data, previous?: Data): void {
     if (Math.abs(timestamp - now) > this.far) {
       this.stats.far++;
@@ -178,7 +178,7 @@ export class SoundBuffer<Data> {
     return this.#delay.target;
   }
 
-  /** The delay from capture to sound. `pictures` is the pictures' delay; undefined without any. */
+  /** The delay from capture to sound. `pictures` is the pictures' delay, or undefined if there are no pictures. */
   target(pictures: number | undefined): number {
     return pictures === undefined ? this.own : Math.max(pictures, this.own);
   }
@@ -188,7 +188,7 @@ export class SoundBuffer<Data> {
     return this.#waiting.length * this.packet;
   }
 
-  /** Discards the waiting packets and the own delay, because packets of another clock or path follow. */
+  /** Discards the waiting packets and the delay estimate, because packets of another clock or path follow. */
   forget(): void {
     this.#waiting = [];
     this.#missed = [];
@@ -197,7 +197,7 @@ export class SoundBuffer<Data> {
     this.#delay = new Delay();
   }
 
-  /** Decides what sounds at a time. */
+  /** Decides what to play at time `at`. */
   decide(at: number, target: number): Decision<Data> {
     this.error = at - this.#next - target;
     if (this.#playing && Math.abs(this.error) > JUMP) {
@@ -217,7 +217,9 @@ export class SoundBuffer<Data> {
     };
   }
 
-  /** Samples until the first waiting packet plays, at most a packet. Starts playing if that is 0. */
+  /**
+   * Returns the number of samples until the first waiting packet plays, at most one packet. Starts playing if it is 0.
+   */
   #start(at: number, target: number): number {
     const list = this.#waiting;
     while (list.length > 1 && list[0]!.timestamp + this.packet + target <= at) list.shift();
@@ -233,7 +235,7 @@ export class SoundBuffer<Data> {
     return 0;
   }
 
-  /** Decides about the packet at `#next` and advances it. */
+  /** Decides about the packet due at `#next`, and advances `#next`. */
   #decide(): Pick<Decision<Data>, "kind" | "packet" | "samples"> {
     const samples = Math.floor((this.packet * this.rate) / 1_000_000);
     const expected = this.#next;

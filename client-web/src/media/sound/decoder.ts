@@ -40,8 +40,8 @@ interface Decoding {
 }
 
 /**
- * Decodes a track's packets in order. A decoder counts samples and ignores gaps between packets, so each sample's time
- * follows from its packet's.
+ * Decodes a track's packets in order. A decoder counts samples and ignores gaps between packets, so sample times are
+ * computed from the packets' timestamps.
  */
 export class SoundDecoder {
   #decoder: AudioDecoder | undefined;

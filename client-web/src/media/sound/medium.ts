@@ -14,9 +14,9 @@ import { readSounds, type SoundTrack } from "./track.ts";
 const RENDEZVOUS = 10_000;
 const RETRY = 500;
 const SILENCE = 3000;
-/** Subscriber priority (§7), before points and pictures. */
+/** Subscriber priority (§7), ahead of points and pictures. */
 const PRIORITY = 48;
-/** Larger objects are cancelled without being counted as refused, bytes. */
+/** Maximum size of an object, bytes. Larger ones are cancelled without counting as refused packets. */
 const MAX_OBJECT = 1 << 30;
 
 /** A track and its state. */
@@ -83,7 +83,7 @@ export class Sounds implements Medium {
     return this.#lines.size > 0;
   }
 
-  /** Points and pictures give the position. */
+  /** The position comes from points and pictures. */
   readonly captured = 0;
 
   take(m: ToSounds): void {

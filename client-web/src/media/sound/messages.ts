@@ -13,13 +13,13 @@ export interface SoundCounts {
   readonly type: "soundCounts";
   /** Packets decoded. */
   readonly received: number;
-  /** Packets decoded from the repetition in a later one. */
+  /** Packets decoded from the copy in a later one. */
   readonly repeated: number;
-  /** Packets that arrived after a later one, or their repetition, was decoded. */
+  /** Packets that arrived after their copy or a later packet was decoded. */
   readonly late: number;
   /** Packets that contradict the catalog, cannot be decoded or exceed a limit. */
   readonly refused: number;
-  /** A sentence about the last refused packet; "" without any. */
+  /** A sentence about the last refused packet; "" if none was refused. */
   readonly refusal: string;
 }
 
@@ -44,9 +44,9 @@ export type FromTrack =
 export interface Target {
   /** The session's clock minus the local one, ms; undefined for a replay, whose timestamps lie in the past. */
   readonly offset: number | undefined;
-  /** Local time of hearing a sample minus its timestamp, ms; undefined: the minimum for the network's jitter. */
+  /** Local time of hearing a sample minus its timestamp, ms; undefined selects the minimum for the network's jitter. */
   readonly shift: number | undefined;
-  /** True to raise the shift to that minimum if it is below. */
+  /** True to raise a lower shift to that minimum. */
   readonly patient: boolean;
   /** True while playback is paused. */
   readonly still: boolean;
@@ -67,7 +67,7 @@ export type ToPlayer =
 
 /** From a player to the page, every 250 ms of sound. */
 export interface PlayerState {
-  /** Local time of hearing minus timestamp of the sound now played, ms; undefined in silence. */
+  /** Local time at which the current sound is heard minus its timestamp, ms; undefined in silence. */
   readonly shift: number | undefined;
   /** Minimum shift for the network's jitter, ms; undefined before the first block. */
   readonly needed: number | undefined;

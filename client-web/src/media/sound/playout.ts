@@ -7,13 +7,13 @@ import { SoundBuffer } from "./buffer.ts";
 import type { Block, PlayerState, Target } from "./messages.ts";
 import { lagsAt, period, prolong, shorten } from "./stretch.ts";
 
-/** Longest time from a decision to its sound, not counting the device's latency: two render quanta, in µs. */
+/** Longest time from a decision until its sound is heard, excluding the device's latency: two render quanta, µs. */
 const LEAD = 6000;
 /** Concealed sound fades out over this time. */
 const FADE_OUT = 60;
-/** Past sound kept to continue from. */
+/** Duration of past sound kept for concealment. */
 const PAST = 30;
-/** Length of a pause's pieces of silence. */
+/** Duration of the pieces of silence that fill a pause. */
 const QUIET = 2.5;
 /** Decay of the loudness per ms. */
 const DECAY = 0.99;
@@ -32,10 +32,10 @@ export class Playout {
   #ready: Float32Array<ArrayBuffer>[];
   #used = 0;
   #past: Float32Array<ArrayBuffer>[];
-  /** The waveform repeated since the last packet, and for how many samples. */
+  /** The waveform repeated since the last packet, and the number of samples it has filled. */
   #repeated: Float32Array[] | undefined;
   #gap = 0;
-  /** True if the last samples were no packet's. */
+  /** True if the last samples did not come from a packet. */
   #broken = true;
   #heard: number | undefined;
   #shift: number | undefined;
@@ -65,7 +65,7 @@ export class Playout {
   }
 
   set target(target: Target) {
-    // Delays on another clock do not compare.
+    // Delays on different clocks are not comparable.
     if ((target.offset === undefined) !== (this.#target.offset === undefined)) this.#buffer?.forget();
     this.#target = target;
   }
@@ -149,7 +149,7 @@ export class Playout {
     this.#repeated = undefined;
   }
 
-  /** Fades to other samples that are no packet's. */
+  /** Fades to samples that do not come from a packet. */
   #break(sound: Sound): void {
     this.#append(this.#broken && this.#gap === 0 ? sound : faded(this.#repeat(this.#lags.fade), sound));
     this.#broken = true;

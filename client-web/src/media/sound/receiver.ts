@@ -16,10 +16,13 @@ const MAX_SKEW = 10_000;
 /** Timestamps that go back or ahead by more than this, µs, belong to a restarted publisher or a replay's next round. */
 const BACK = 1_000_000;
 const AHEAD = 10_000_000;
-/** Time to wait for a missing packet, as streams arrive in any order, and packets that may wait meanwhile. */
+/**
+ * Time to wait for a missing packet, since streams arrive in any order, and maximum number of packets waiting
+ * meanwhile.
+ */
 const PATIENCE = 40;
 const MAX_WAITING = 50;
-/** Accepted packets per second, and how many more after a pause. */
+/** Accepted packets per second, and the burst allowed after a pause. */
 const RATE = 200;
 const BURST = 400;
 
@@ -41,7 +44,7 @@ export class Receiver {
   repeated = 0;
   late = 0;
   refused = 0;
-  /** Cause of the last refusal; "" without any. */
+  /** Cause of the last refusal; "" if there was none. */
   reason = "";
   /** Timestamp of the newest decoded packet, µs. */
   #newest = -Infinity;
@@ -163,7 +166,7 @@ export class Receiver {
 
 export const tooLarge = (bytes: number | bigint, most: number): string => `${bytes} bytes, more than ${most}`;
 
-/** The fault of a timestamp in µs, if any. */
+/** Says what is wrong with a timestamp, in µs; undefined if nothing is. */
 function fault(timestamp: number, clock: number | undefined): string | undefined {
   if (timestamp < 0) return "no timestamp";
   const skew = clock === undefined ? 0 : timestamp / 1000 - clock;

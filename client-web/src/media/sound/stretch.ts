@@ -42,7 +42,7 @@ function similarity(a: Channels, at: number, b: Channels, from: number, length: 
   return aa + bb === 0 ? 1 : ab / Math.sqrt(aa * bb || 1);
 }
 
-/** The lag from min to max with the greatest similarity, the longest of equals. */
+/** The lag from min to max with the greatest similarity; the longest if several are equal. */
 function best(min: number, max: number, similar: (lag: number, step: number) => number): number {
   let found = max;
   const search = (from: number, to: number, step: number): void => {
@@ -92,14 +92,14 @@ export function prolong(x: Channels, past: Channels, { min, max, fade }: Lags): 
   });
 }
 
-/** The last period of `past`, made to repeat without a step. */
+/** The last period of `past`, faded so that it repeats without a step. */
 export function period(past: Channels, { min, longest, fade }: Lags): Float32Array[] {
   const n = past[0]!.length;
   const compared = 2 * fade;
   const lag = best(min, longest, (l, step) => similarity(past, n - compared, past, n - compared - l, compared, step));
   return past.map((c) => {
     const out = c.slice(n - lag);
-    // Its end leads to its beginning, as the samples before it did.
+    // Fade the end into the samples that preceded the period, which lead to its beginning.
     crossfade(out.subarray(lag - fade), c.subarray(n - fade), c.subarray(n - lag - fade), fade);
     return out;
   });

@@ -35,7 +35,7 @@ const MAX_MICROPHONES = 65536;
 const RATE = 48_000;
 /** Largest coordinate of a place, mm. */
 const MAX_POSITION = 1e6;
-/** Duration of a microphone's packets and how long they are delivered, ms. */
+/** Duration and delivery timeout of a microphone's packets, ms. */
 const PACKET = 10;
 const TIMEOUT = 500;
 /** Defaults for 360° video, ms. */

@@ -5,7 +5,7 @@ const RATIOS = 40;
 const MAX_RATIO = 10;
 /**
  * Midpoints of the deciles of the ratio between successive one-second rates in 5G networks, used until
- * ratios have been measured.
+ * measured ratios replace them.
  */
 const prior = [0.2, 0.54, 0.84, 0.93, 0.99, 1.04, 1.11, 1.2, 1.51, 4.07] as const;
 
@@ -42,7 +42,7 @@ export class Capacity {
     this.#sorted = this.#ratios.toSorted((a, b) => a - b);
   }
 
-  /** Harmonic mean of the recent rates; 0 without any. */
+  /** Harmonic mean of the recent rates; 0 if there are none. */
   get mean(): number {
     let sum = 0;
     for (const r of this.#recent) sum += 1 / r;

@@ -12,8 +12,8 @@ const MAX_WAITING = 600;
 const IDLE = 500;
 const IDLE_FRAMES = 4;
 /**
- * Successive failures before a first picture that indicate a lack of decoders. A single failure may come from a damaged
- * tile.
+ * This many successive failures before a first picture indicate a lack of decoders. A single failure may come from a
+ * damaged tile.
  */
 const FAILURES = 2;
 /** Time in ms after which the known number of decoders is increased by one, to try another. */
@@ -71,8 +71,8 @@ export class Decoders {
   }
 
   /**
-   * Makes room for a tile's decoder by closing one without data since `timestamp`, ms, or for the base sphere's by
-   * closing any tile's. Returns false if there is no room.
+   * Makes room for a decoder: for a tile by closing one without data since `timestamp`, ms, or for the base sphere
+   * by closing any tile's. Returns false if there is no room.
    */
   admit(tile: number, timestamp: number): boolean {
     if (this.open < this.#most) return true;

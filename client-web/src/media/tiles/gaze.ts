@@ -14,8 +14,8 @@ const RING_LOOKS = 8;
 const horizons = [0, 0.25, 0.5, 1, 1.5, 2, 3] as const;
 const speeds = [0.1, 0.4] as const;
 /**
- * Weights by horizon, each horizontal and vertical: of the regression's and the crowd's offset if
- * there is a crowd, and of the regression's offset otherwise.
+ * Weights of the offsets, by horizon. Each row holds pairs of a horizontal and a vertical weight: the regression's and
+ * the crowd's if there is a crowd, and the regression's if there is none.
  */
 const blends = [
   [0, 0, 0, 0, 0, 0],

@@ -25,7 +25,7 @@ const TILE_PRIORITY = 130;
 const LAST_PRIORITY = 250;
 /** Smallest priority change worth a REQUEST_UPDATE. */
 const NEAR = 24;
-/** Tiles are chosen this many ms plus a round trip before their GoP starts. */
+/** Tiles are chosen this many ms plus one and a half round trips before their GoP starts. */
 const AHEAD = 80;
 /** Sampling points along each edge of the viewport. */
 const SAMPLES = 12;
@@ -41,7 +41,7 @@ const GROWTH = 1.5;
 const LOOP_GAP = 500;
 /** Smallest change of the playout time worth a message, ms. */
 const STEADY = 5;
-/** Minimum size in bytes of a transfer from which the network is measured. */
+/** Minimum size, in bytes, of a transfer used to measure the network. */
 const MIN_MEASURED = 3000;
 
 /** Subscription state of a tile. */
@@ -326,7 +326,8 @@ export class Tiles implements Medium {
 
   /**
    * Returns the tiles in view for which `has` returns false, largest first. Each fills more than the share `least` of
-   * the view. Drops tiles out of view if otherwise more tiles were needed than can be decoded and shown.
+   * the view. Drops tiles out of view if more tiles would otherwise be needed than can be decoded and
+   * shown.
    */
   #missing(
     planner: Planner,
@@ -520,7 +521,7 @@ export class Tiles implements Medium {
     );
   }
 
-  /** Measures the network by the arrival of a GoP. */
+  /** Measures the network's rate from the arrival of a GoP. */
   #measure(planner: Planner, group: bigint, gop: number): void {
     const came = (1000 * this.#came) / gop;
     const carried = this.#train.rate(group);
@@ -647,7 +648,7 @@ async function whyUnplayable({ codec, width, height }: Coding): Promise<string |
 /** Timestamp of a frame, UNIX µs. */
 const stampOf = (o: ReceivedObject): number => Number(o.properties.other?.get(TIMESTAMP) ?? 0n);
 
-/** Planner input for the GoP that starts at a timestamp, ms. */
+/** Planner input for the GoP that starts at timestamp `start`, ms. */
 function gopOf(s: Sphere, rates: Rates | undefined, start: number, have?: readonly number[]): Gop {
   const r = rates ?? nominal(s);
   const listed = (tile: number, quality: number) => s.tiles[tile]!.some((t) => t.quality === quality);

@@ -91,8 +91,8 @@ export class Planner {
   }
 
   /**
-   * Computes each tile's expected share of the viewport, counted from the earliest time at which the
-   * tile can be shown.
+   * Computes each tile's expected share of the viewport during the part of the GoP in which tiles
+   * requested now can be shown, times that part's share of the GoP.
    */
   #expect(g: Gop, seen: Float64Array): void {
     const now = this.gaze.last.t;

@@ -61,7 +61,7 @@ export class VideoPlayback implements Part {
   until = 0;
   #position = 0;
   #gops: Gop[] = [];
-  /** Aborts all current fetches, or only the ones of tiles. */
+  /** Controllers that abort all current fetches, and only the tiles' fetches. */
   #fetches: AbortController | undefined;
   #tiles: AbortController | undefined;
   #retry = 0;
@@ -189,8 +189,8 @@ export class VideoPlayback implements Part {
   }
 
   /**
-   * Fetches groups of the base sphere and returns the ones received; undefined if the recording
-   * ends before the first.
+   * Fetches groups of the base sphere and returns the IDs of the received ones; undefined if the recording ends before
+   * the first.
    */
   async #fetchBase([first, last]: readonly [bigint, bigint], signal: AbortSignal): Promise<bigint[] | undefined> {
     const groups: bigint[] = [];

@@ -41,7 +41,7 @@ class Ring {
     return s;
   }
 
-  /** Percentiles (nearest rank) of the entries younger than `window`; 0 without any. */
+  /** Percentiles (nearest rank) of the entries younger than `window`; 0 if there are none. */
   percentiles(now: number, window: number, ps: readonly number[]): number[] {
     const n = this.count(now, window);
     if (n === 0) return ps.map(() => 0);

@@ -11,7 +11,7 @@ export interface Decoded {
   readonly frames: string[];
   /** Time to decode each, ms. */
   readonly times: number[];
-  /** Part of the object that ended decoding. */
+  /** Name of the invalid field that ended decoding. */
   error?: string;
 }
 

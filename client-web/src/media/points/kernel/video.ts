@@ -19,9 +19,9 @@ function candidate(symbol: i32, prediction: i32, west: i32, north: i32, before: 
 }
 
 /**
- * Updates the `w`×`h` map at `map`, which holds the previous frame's with `valid` points, from `length` bytes of planes
- * at `raw`. `w` zero bytes precede the map, and `changed` has w bytes of scratch. Returns false if the planes are
- * inconsistent with the number of points.
+ * Updates the `w`×`h` map at `map` from `length` bytes of planes at `raw`. On entry the map is the previous frame's,
+ * with `valid` points. `w` zero bytes precede the map, and `changed` has w bytes of scratch. Returns false if the
+ * planes are inconsistent with the number of points.
  */
 export function updateMap(
   raw: usize, length: usize, points: i32, key: bool, w: i32, h: i32, map: usize, changed: usize, valid: i32,
@@ -93,9 +93,9 @@ function clamp(v: i32, max: i32): i32 {
 }
 
 /**
- * Writes the words of the map's points to `out`, as layout A has them. `levels` holds the depth of each level (u16),
- * `depth` and `luma` the lumas of the depth and color pictures with `stride` bytes per row, `cb` and `cr` the chroma
- * samples, `chromaStep` bytes apart with `chromaStride` bytes per row.
+ * Writes the words of the map's points to `out`, in the format of layout A. `levels` holds the depth of each level
+ * (u16), `depth` and `luma` the lumas of the depth and color pictures with `stride` bytes per row, `cb` and `cr` the
+ * chroma samples, `chromaStep` bytes apart with `chromaStride` bytes per row.
  */
 export function points(
   map: usize, w: i32, h: i32, levels: usize, depth: usize, luma: usize, stride: i32,
