@@ -90,8 +90,8 @@ func BenchmarkEliminate(b *testing.B) {
 			}
 			c := unpinned(b, spec, err)
 			r := &Receiver{maps: c.Maps, done: make(chan struct{})}
-			// The program restores the DSCP. With path 1's DSCP, the packet, which the test run reuses,
-			// remains a replica.
+			// The program restores the DSCP to that of path 1, so that the packet is still a replica when
+			// the test run reuses it.
 			for _, dst := range []netip.Addr{viewer4, viewer6} {
 				if err := r.SetFlow(dst, Flow{DSCP: Codepoint(1), Paths: 7}); err != nil {
 					b.Fatal(err)
@@ -346,7 +346,7 @@ func median(v []float64) float64 {
 }
 
 // BenchmarkLatency measures the time from sending a datagram to its arrival at the viewer's socket,
-// alternating between plain and three paths.
+// alternating between plain forwarding and duplication over three paths.
 func BenchmarkLatency(b *testing.B) {
 	p := newPair(b)
 	p.open(b)
@@ -399,7 +399,7 @@ func BenchmarkLatency(b *testing.B) {
 }
 
 // BenchmarkFlows sends as much as two CPUs can carry to 1000 viewers through two edges and eight
-// paths, without duplication and duplicated over two, four and all paths. It reports delivered
+// paths, without duplication and over two, four and all eight paths. It reports delivered
 // packets/s, CPU time of the whole machine per packet, losses from overload, and the delay of
 // packets to one more viewer.
 func BenchmarkFlows(b *testing.B) {
@@ -618,8 +618,8 @@ func BenchmarkLive(b *testing.B) {
 	b.ReportMetric(receiver(), "ns/eliminate")
 }
 
-// runtimeOf returns a function that returns the mean run time, in ns, of the program pinned in dir
-// since the call to runtimeOf.
+// runtimeOf returns a function that reports the mean run time, in ns, of the program pinned in dir,
+// measured from the call to runtimeOf.
 func runtimeOf(b *testing.B, dir string) (mean func() float64) {
 	b.Helper()
 	pinned, err := filepath.Glob(filepath.Join(dir, "link-*"))

@@ -189,7 +189,7 @@ func TestSenderFirstNonce(t *testing.T) {
 	h.must(t, func() error { return s.Detach() })
 }
 
-// A new key has its own nonces; the same key keeps them.
+// A new key restarts the nonces; the same key keeps them.
 func TestSenderKeyChange(t *testing.T) {
 	h, _ := newRouter(t)
 	o := SenderOptions{Pin: pins(t), SignalKey: testKey}

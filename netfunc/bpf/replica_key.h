@@ -31,7 +31,7 @@ static __always_inline __u64 mix(__u64 hash, __u64 value)
 	return hash ^ hash >> 32;
 }
 
-/* Loads of any alignment, which x86-64 and arm64 allow. */
+/* Loads at any alignment, as x86-64 and arm64 allow. */
 static __always_inline __u64 load64(const void *at)
 {
 	return *(const __u64 *)at;

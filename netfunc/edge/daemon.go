@@ -174,8 +174,8 @@ func (d *daemon) attach() error {
 	return err
 }
 
-// serve runs the edge until ctx is done, and then leaves, or until another configuration arrives,
-// which it returns.
+// serve runs the edge until ctx is done and then leaves the pair. If another configuration arrives
+// first, serve returns it.
 func (d *daemon) serve(ctx context.Context, reloaded <-chan Config) (*Config, error) {
 	running, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup

@@ -149,8 +149,8 @@ func (p *Plane) Close() {
 	}
 }
 
-// Run processes deadlines until ctx is done, then saves the state a last time. It returns the error of
-// that save.
+// Run processes deadlines until ctx is done, then saves the state one last time and returns the error
+// from that save.
 func (p *Plane) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	var err error
@@ -228,7 +228,7 @@ func (p *Plane) saveNow() error {
 	return err
 }
 
-// signalled puts a token into c unless it holds one.
+// signalled puts a token into c unless c already holds one.
 func signalled(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -434,14 +434,14 @@ func (p *Plane) Unset(dst netip.Addr) (err error) {
 	return err
 }
 
-// Edges returns all edges by name.
+// Edges returns all edges, sorted by name.
 func (p *Plane) Edges() []api.EdgeStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.engine.Edges()
 }
 
-// Flows returns all flows by destination.
+// Flows returns all flows, sorted by destination.
 func (p *Plane) Flows() []api.Flow {
 	p.mu.Lock()
 	defer p.mu.Unlock()

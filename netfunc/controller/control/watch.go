@@ -37,7 +37,7 @@ func (p *Plane) Watch(edge string) (*Watcher, error) {
 	return w, nil
 }
 
-// countWatchers reports the number of an edge's streams to the policy. The caller holds p.mu.
+// countWatchers tells the policy engine how many watch streams an edge has. The caller holds p.mu.
 func (p *Plane) countWatchers(edge string) {
 	n := 0
 	for w := range p.watchers {

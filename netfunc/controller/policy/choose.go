@@ -20,7 +20,7 @@ func (e *Engine) usable(f *flow) pathset.Set {
 	return e.alive(f, ^pathset.Set(0))
 }
 
-// alive is like usable, but for the paths in among instead of the paths that the operator allows.
+// alive is like usable, but chooses from among instead of from the paths that the operator allows.
 func (e *Engine) alive(f *flow, among pathset.Set) pathset.Set {
 	s := e.edges[f.Sender]
 	if s == nil {
@@ -59,7 +59,8 @@ func (e *Engine) stranded(now time.Time, f *flow) string {
 	return ""
 }
 
-// minLost is the number of lost probes, of the newest 128, from which a path counts as strained.
+// minLost is the minimum number of lost probes, among the newest 128, for a path to count as
+// strained.
 const minLost = 3
 
 // strain returns the state of the paths that carry f, as measured by its sender's probes. Of
@@ -149,8 +150,8 @@ func (e *Engine) replicates(f *flow) bool {
 	return s != nil && s.policies[f.Destination].Paths.Len() > 1
 }
 
-// settling reports whether an edge of f registered so recently that paths it does not report as up do
-// not count as lost yet.
+// settling reports whether an edge of f registered so recently that its missing paths do not count as
+// lost yet.
 func (e *Engine) settling(f *flow) bool {
 	s, r := e.edges[f.Sender], e.receiver(f)
 	return (s != nil && !s.settled) || (r != nil && !r.settled)
@@ -192,7 +193,7 @@ func (e *Engine) better(f *flow, from, to int) (string, bool) {
 }
 
 // pair assigns edges to a flow. It keeps a current edge unless the edge has left, is lost and can be
-// replaced, or another edge has a longer prefix.
+// replaced, or another edge matches with a longer prefix.
 func (e *Engine) pair(f *flow) (changed bool) {
 	was := [2]string{f.Sender, f.Receiver}
 	f.Sender = e.candidate(f.Sender, func(c *edge) int {

@@ -152,7 +152,7 @@ func decoding(least, most, pauses time.Duration) func(*rand.Rand, time.Duration)
 // levels holds the frame sizes of Table I's streams, in 1400-byte packets.
 var levels = map[string]int{"NFOV": 210, "HD": 340, "FHD": 645}
 
-// table1 is path 1 of Table I.
+// table1 returns a stream over path 1 of Table I.
 func table1(packets int) stream {
 	const ms = time.Millisecond
 	return stream{
