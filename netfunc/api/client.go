@@ -140,8 +140,9 @@ func (c *Client) Eliminate(ctx context.Context, edge string, e ...Elimination) (
 	return l.Outcomes, err
 }
 
-// Leave removes an edge, whose flows continue without duplication. It returns once the senders that
-// feed the edge have stopped, or ErrUnconfirmed if one has not confirmed that.
+// Leave removes an edge; its flows continue without duplication. It returns once the senders that
+// feed the edge have stopped duplicating, with ErrUnconfirmed if one has not confirmed this in
+// time.
 func (c *Client) Leave(ctx context.Context, edge string) error {
 	return c.call(ctx, http.MethodDelete, edgePath(edge), nil, nil)
 }

@@ -178,8 +178,8 @@ func BenchmarkSignal(b *testing.B) {
 	})
 }
 
-// injector is an XDP program that rewrites the first bytes of a frame and passes it to the stack,
-// so that a test run can reuse a frame the stack has changed.
+// injector returns an XDP program that rewrites the first bytes of a frame and passes it to the
+// stack, so that a test run can reuse a frame the stack has changed.
 func injector(b *testing.B, frame []byte) *ebpf.Program {
 	b.Helper()
 	const n = 34 // Ethernet and IPv4
@@ -207,7 +207,7 @@ func injector(b *testing.B, frame []byte) *ebpf.Program {
 	return p
 }
 
-// sink drops everything an interface receives before the stack sees it.
+// sink drops everything that an interface receives, before the stack sees it.
 func (h *host) sink(b *testing.B, name string) {
 	b.Helper()
 	h.drop(b, name, asm.Instructions{asm.Mov.Imm(asm.R0, int32(xdpDrop)), asm.Return()})

@@ -24,7 +24,7 @@ struct tcp {
 	__be16 urgent;
 };
 
-/* One hash step: multiplication by the golden ratio. */
+/* One hash step: multiply by 2^64 divided by the golden ratio, then fold. */
 static __always_inline __u64 mix(__u64 hash, __u64 value)
 {
 	hash = (hash ^ value) * 0x9e3779b97f4a7c15;

@@ -20,8 +20,8 @@ import (
 	"holocast/netfunc/signal"
 )
 
-// Direction is the role in which a sender attaches to an interface. All directions consume
-// signalling packets for this host.
+// Direction is the role in which a sender attaches to an interface. Ingress and Monitor also
+// consume signalling packets for this host.
 type Direction uint8
 
 const (

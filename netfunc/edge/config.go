@@ -190,7 +190,8 @@ func (c *Config) places() error {
 	return nil
 }
 
-// Validate completes derived settings. Its error names the wrong setting.
+// Validate checks the configuration and completes derived settings. Its error names the wrong
+// setting.
 func (c *Config) Validate() error {
 	if err := c.places(); err != nil {
 		return err

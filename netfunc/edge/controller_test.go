@@ -202,7 +202,7 @@ func (c *controller) until(what string, ok func() bool) {
 	}
 }
 
-// applied waits until the sender has reported a signalling packet applied.
+// applied waits until the sender has reported a signalling packet as applied.
 func (c *controller) applied(nonce uint64) {
 	c.s.t.Helper()
 	c.until("policy applied", func() bool { return c.reports["near"].Nonce >= nonce })

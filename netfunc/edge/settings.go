@@ -144,7 +144,7 @@ var receiverSettings = config.Table{
 var controlSettings = config.Table{
 	{
 		Key: "uplink", Reload: true,
-		Help: "Receipts of viewers, from which the controller derives the delivery of frames.",
+		Help: "Viewers' receipts, by which the controller judges the delivery of frames.",
 		More: "They are selected by their length as IP packets.",
 	},
 	{
@@ -167,7 +167,7 @@ var controlSettings = config.Table{
 	{Key: "signal.port", Range: config.Positive, Help: "UDP port of signalling packets."},
 	{
 		Key:  "signal.key",
-		Help: "File with the key shared with the controller, which also signs probes.",
+		Help: "File with the key shared with the controller; it also signs probes.",
 		More: `"controller key" generates one. Only its owner and group may read the file.`,
 	},
 	{Key: "controller", Reload: true, Help: "The controller."},
@@ -204,7 +204,7 @@ var eliminationSettings = config.Table{
 	{
 		Key: "elimination.span", Range: config.NotNegative,
 		Help: "Minimum duration of the window for removing a path.",
-		More: "It must exceed the paths' bad spells. If span, lastSpan and completeSpan are 0s, only window applies.",
+		More: "It must outlast the paths' bad spells. If span, lastSpan and completeSpan are 0s, only window applies.",
 	},
 	{
 		Key: "elimination.lastSpan", Range: config.NotNegative,

@@ -61,12 +61,12 @@ type Counts struct {
 	Uplinks       map[string]uint64 // observations by edge
 }
 
-// Intervals between writes of the state.
+// Limits of saving and logging.
 const (
-	saveSpacing  = 100 * time.Millisecond
-	saveAgain    = 2 * time.Second // after a failure
-	keepOnDisk   = 512             // decisions
-	quietFailure = 10 * time.Second
+	saveSpacing  = 100 * time.Millisecond // between writes of the state
+	saveAgain    = 2 * time.Second        // after a failed write
+	keepOnDisk   = 512                    // decisions
+	quietFailure = 10 * time.Second       // between logs of the same failure
 )
 
 // confirmation limits how long a departing edge waits for the senders that feed it to stop.
@@ -351,7 +351,7 @@ func (p *Plane) Leave(ctx context.Context, edge string) (err error) {
 }
 
 // applied waits until the senders of flows report their path sets in force. It returns
-// policy.ErrUnconfirmed if one has not within confirmation.
+// policy.ErrUnconfirmed if one has not done so within confirmation.
 func (p *Plane) applied(ctx context.Context, flows []netip.Addr) error {
 	ctx, stop := context.WithTimeout(ctx, confirmation)
 	defer stop()
@@ -504,4 +504,4 @@ func (p *Plane) Ignored() uint64 {
 	return p.engine.Ignored()
 }
 
-var errTooMany = fmt.Errorf("%w watch stream", policy.ErrFull)
+var errTooMany = fmt.Errorf("%w watch streams", policy.ErrFull)

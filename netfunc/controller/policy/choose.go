@@ -42,9 +42,9 @@ func (e *Engine) alive(f *flow, among pathset.Set) pathset.Set {
 	return alive
 }
 
-// stranded explains why plain routing loses f's packets. It returns "" if it does not or if this is
-// unknown. It tests the state of the paths rather than a change because no trigger can fire if the
-// controller started after the flow's last uplink packet.
+// stranded explains why plain routing loses f's packets. It returns "" if no packets are lost or
+// this is unknown. It tests the state of the paths rather than a change because no trigger can fire
+// if the controller started after the flow's last uplink packet.
 func (e *Engine) stranded(now time.Time, f *flow) string {
 	s := e.edges[f.Sender]
 	if s == nil || s.Lost || e.settling(f) || !now.Before(f.seen.Add(e.conf.End)) {
@@ -141,7 +141,8 @@ func (e *Engine) due(f *flow) time.Time {
 	return time.Time{} // until the receiver reports
 }
 
-// holdAgain is the interval of stop signals while a flow is held, in multiples of Resend.First.
+// holdAgain is the interval between stop signals while a flow is held, in multiples of
+// Resend.First.
 const holdAgain = 5
 
 // replicates reports whether the flow's sender last reported several paths in force.

@@ -15,8 +15,8 @@ type window struct {
 	stats   Stats
 }
 
-// recent is the maximum age of probes that count for the current state of a path. It exceeds the time
-// after which a probe counts as lost.
+// recent is the maximum age of probes that count for the current state of a path. It exceeds the
+// default probe.timeout, after which a probe counts as lost.
 const recent = 2 * time.Second
 
 // sent is a probe.
