@@ -141,7 +141,7 @@ type Observation struct {
 // Elimination is the outcome of Algorithm 1 at a receiver.
 type Elimination struct {
 	Destination netip.Addr `json:"destination"`
-	// Generation of the judged path set. An older one is refused with ErrStale.
+	// Generation of the judged path set. Any but the current one is refused with ErrStale.
 	Generation uint64 `json:"generation"`
 	// Removed lists the paths to trim, Remaining the paths to keep.
 	Removed   pathset.Set `json:"removed"`
@@ -185,7 +185,7 @@ type OutcomeList struct {
 	Outcomes []Outcome `json:"outcomes"`
 }
 
-// Reward is the cumulative reward N_i of a path over the last W packets.
+// Reward is the cumulative reward N_i of a path over the last Window packets.
 type Reward struct {
 	Path   int `json:"path"`
 	Reward int `json:"reward"`
@@ -226,9 +226,10 @@ const (
 	Trimmed State = "trimmed"
 	// Single sends over the one remaining path. The trigger is re-armed after a while.
 	Single State = "single"
-	// Redirected sends over the path with the least RTT.
+	// Redirected sends over the path with the least RTT or, if an operator allows only one, that
+	// path.
 	Redirected State = "redirected"
-	// Disabled is a flow switched off by an operator.
+	// Disabled is a flow in mode Off.
 	Disabled State = "off"
 )
 

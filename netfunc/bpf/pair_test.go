@@ -403,8 +403,8 @@ func TestPairExactlyOnce(t *testing.T) {
 			p.open(t)
 			p.warm(t)
 			for i, kind := range kinds {
-				// Other attachments run the same programs, so only TCX ingress gets all kinds and the long
-				// run.
+				// The other attachments run much the same code, so they get less traffic and, without
+				// -long, only a third of the kinds.
 				if (how.clsact || how.egress) && i%3 != 0 && !*long {
 					continue
 				}

@@ -24,7 +24,7 @@ var settings = slices.Concat(
 		{
 			Key: "signal.key", Reload: true,
 			Help: "File with the signalling key, which the edges share.",
-			More: "Packets are signed for one edge, by its name.\n" +
+			More: "Each packet is signed for one edge only.\n" +
 				"  (umask 077; controller key > signal.key)",
 		},
 		{Key: "signal.from", Help: `IPv4 source address of signalling packets; "" means any.`},
@@ -32,7 +32,7 @@ var settings = slices.Concat(
 			Key: "signal.resend", Reload: true,
 			Help: "Initial interval between copies of a signalling packet, at least 1ms.",
 			More: "The controller repeats a packet, with new nonces, until the sender edge reports it in force; the " +
-				"interval grows to slow.",
+				"interval grows to signal.slow.",
 		},
 		{Key: "signal.slow", Reload: true, Help: "Final interval between copies of a signalling packet."},
 		{

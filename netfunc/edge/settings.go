@@ -10,7 +10,7 @@ import (
 
 // exampleHeader begins edge.example.yaml.
 const exampleHeader = "Configuration of a Holocast edge, one end of an edge pair that duplicates packets over " +
-	"several paths, generated from netfunc/edge/settings.go. name, role, paths, sender.attach and sender.towards " +
+	"several paths. Generated from netfunc/edge/settings.go. name, role, paths, sender.attach and sender.towards " +
 	"are an example for the edge on the relay's side; the other edge mirrors it, with role receiver. All other " +
 	"values are the defaults. Flags override the file: --probe-every sets probe.every."
 
@@ -243,7 +243,7 @@ var eliminationSettings = config.Table{
 	},
 	{
 		Key: "elimination.latentPeriod", Range: config.NotNegative,
-		Help: "Interval of the test for latent errors, losses of a path that redundancy hides; 0s disables this.",
+		Help: "Interval of the test for latent errors: losses on a path that redundancy hides; 0s disables this.",
 	},
 	{
 		Key: "elimination.latentLoss", Range: config.NotNegative,

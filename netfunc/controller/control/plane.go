@@ -30,7 +30,7 @@ type Config struct {
 	Reaction func(time.Duration)
 }
 
-// Plane is the control plane of any number of edge pairs. It is safe for concurrent use.
+// Plane is the control plane for any number of edge pairs. It is safe for concurrent use.
 type Plane struct {
 	conf    Config
 	signals *signal.Sender

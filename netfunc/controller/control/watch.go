@@ -10,7 +10,7 @@ import (
 // maxWatchers limits the watchers of all edges together.
 const maxWatchers = 512
 
-// Watcher delivers changes that involve an edge. A newer change of a flow replaces an older one.
+// Watcher delivers changes that involve an edge. A newer change to a flow replaces an older one.
 type Watcher struct {
 	C chan struct{} // holds a token when there may be changes
 

@@ -99,7 +99,7 @@ func (s *Server) admit(who access, r *http.Request) *api.Problem {
 		return refused
 	}
 	if !s.failing.allow(bucketKey{from: address(r)}, time.Now()) {
-		return &api.Problem{Status: http.StatusTooManyRequests, Detail: "too many attempts with a wrong token"}
+		return &api.Problem{Status: http.StatusTooManyRequests, Detail: "too many attempts without a valid token"}
 	}
 	detail := "the bearer token is missing"
 	if token != "" {
