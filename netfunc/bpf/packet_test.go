@@ -159,7 +159,7 @@ func (v view) id() uint16 { return binary.BigEndian.Uint16(v.ip[4:]) }
 
 func (v view) label() uint32 { return binary.BigEndian.Uint32(v.ip) & 0xfffff }
 
-// checksumGood reports whether the IPv4 header checksum is correct.
+// checksumGood reports whether the IPv4 header checksum is correct. IPv6 has none.
 func (v view) checksumGood() bool {
 	return v.v6 || sum16(v.ip[:int(v.ip[0]&15)*4]) == 0xffff
 }

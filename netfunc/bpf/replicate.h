@@ -22,7 +22,7 @@ struct job {
 	__u64 bytes; /* IP bytes of all segments */
 	bool v6;
 	bool routed; /* decrement the TTL */
-	bool steered; /* policy with one path; the packet is rerouted, neither duplicated nor marked */
+	bool steered; /* policy with one path: reroute the packet, leaving its DSCP and ID unchanged */
 };
 
 /* Index of the highest bit set; byte must not be 0. */

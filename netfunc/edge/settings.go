@@ -20,7 +20,7 @@ func (*Config) Settings() config.Table { return settings }
 // identity lists the settings that identify an edge, for all commands.
 var identity = []string{"name", "pin", "socket"}
 
-// settings describes the edge's configuration. A running edge cannot change its identity and role.
+// settings describes the edge's configuration. A running edge cannot change its identity or role.
 var settings = slices.Concat(
 	config.Table{
 		{Key: "name", Help: "Name of the edge for the controller, logs and pins; the default is the host name."},

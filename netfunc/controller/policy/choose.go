@@ -20,7 +20,8 @@ func (e *Engine) usable(f *flow) pathset.Set {
 	return e.alive(f, ^pathset.Set(0))
 }
 
-// alive is like usable, but chooses from among instead of from the paths that the operator allows.
+// alive is like usable, but restricted to the paths in among rather than to those that the operator
+// allows.
 func (e *Engine) alive(f *flow, among pathset.Set) pathset.Set {
 	s := e.edges[f.Sender]
 	if s == nil {
