@@ -93,7 +93,7 @@ func media6(n uint64) packet {
 	return p
 }
 
-// The first replica passes with its original DSCP; the others are dropped.
+// The first replica passes with the flow's DSCP; the others are dropped.
 func TestEliminate(t *testing.T) {
 	g := newGate(t, ReceiverOptions{})
 	with := func(p packet, change func(*packet)) packet { change(&p); return p }
