@@ -109,7 +109,7 @@ int eliminate(struct xdp_md *ctx)
 	if (!flow_counters)
 		return XDP_PASS;
 	OPAQUE(path);
-	path &= MAX_PATHS - 1; /* masked here, as Linux 5.15 loses the bounds of 32-bit stack values */
+	path &= MAX_PATHS - 1; /* must be here, as Linux 5.15 loses the bounds of 32-bit stack values */
 	struct path_arrived *arrived = &flow_counters->path[path];
 	struct arrival_record arrival = {
 		.time = time,

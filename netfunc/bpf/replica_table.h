@@ -29,7 +29,7 @@ __noinline int claim(__u64 hash, __u32 path, __u64 now)
 		return CLAIM_LOST;
 	__u64 tag = hash >> (64 - SLOT_TAG_BITS);
 	__u64 mark = 1ULL << (SLOT_TAG_BITS + path);
-	__u64 ahead = now + SLOT_AHEAD; /* ages are relative to the latest possible slot time */
+	__u64 ahead = now + SLOT_AHEAD; /* ages count from the latest time possible */
 	__u64 claimed = now << SLOT_TIME_SHIFT | mark | ((tag ^ now >> SLOT_TIME_BITS) & SLOT_TAG_MASK);
 
 	for (int try = 0; try < SLOT_TRIES; try++) {

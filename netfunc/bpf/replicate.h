@@ -197,7 +197,7 @@ __noinline int send_replica(struct __sk_buff *skb, __u32 i, __u32 turn, __u32 ho
 		return PASS;
 	}
 	OPAQUE(i);
-	i &= MAX_PATHS - 1; /* masked here, as Linux 5.15 loses the bounds of 32-bit stack values */
+	i &= MAX_PATHS - 1; /* must be here, as Linux 5.15 loses the bounds of 32-bit stack values */
 	struct path_sent *sent = &counts->path[i];
 	if (!(how & HOW_LAST)) {
 		if (bpf_clone_redirect(skb, path->ifindex, 0)) {

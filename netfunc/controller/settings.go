@@ -156,7 +156,7 @@ var policySettings = config.Table{
 		Key:  "trigger.interval",
 		Help: "Rule paper: longest normal gap between two uplink packets.",
 	},
-	{Key: "trigger.count", Help: "Rule paper: number of consecutive gaps above trigger.interval that fire the trigger."},
+	{Key: "trigger.count", Help: "Rule paper: consecutive gaps above trigger.interval that fire the trigger."},
 	{
 		Key:  "trigger.silence",
 		Help: "Silence of a live flow that fires the trigger on its own; 0s disables this.",
