@@ -57,7 +57,7 @@ func NewClient(o Options) (*Client, error) {
 		return nil, fmt.Errorf("url: %q is not http://host:port or https://host:port", o.URL)
 	}
 	if u.Scheme == "http" && (o.CA != "" || o.Certificate != "") {
-		return nil, fmt.Errorf("url: %s is not https://, which certificates need", o.URL)
+		return nil, fmt.Errorf("url: %s is not https://, which certificates require", o.URL)
 	}
 	if strings.ContainsAny(o.Token, " \t\r\n") {
 		return nil, errors.New("token: contains white space")
@@ -140,8 +140,9 @@ func (c *Client) Eliminate(ctx context.Context, edge string, e ...Elimination) (
 	return l.Outcomes, err
 }
 
-// Leave removes an edge, whose flows continue without duplication. It returns once the senders that
-// feed the edge have stopped, or ErrUnconfirmed if one has not confirmed that.
+// Leave removes an edge; its flows continue without duplication. It returns once the senders that
+// feed the edge have stopped duplicating, with ErrUnconfirmed if one has not confirmed this in
+// time.
 func (c *Client) Leave(ctx context.Context, edge string) error {
 	return c.call(ctx, http.MethodDelete, edgePath(edge), nil, nil)
 }
@@ -187,9 +188,9 @@ func (c *Client) UnsetFlow(ctx context.Context, destination netip.Addr) error {
 }
 
 // Watch calls do for each update of the edge's flows. It returns ctx.Err() when ctx is done, the error
-// that do returns, or ErrUnknownEdge, after which call Hello and then Watch again. If the stream breaks
-// otherwise, Watch calls lost, if not nil, with the reason and reopens the stream after a back-off; it
-// then begins with a snapshot.
+// that do returns, or ErrUnknownEdge; in that case call Hello, then Watch again. If the stream breaks
+// otherwise, Watch calls lost, if not nil, with the reason and reopens the stream after a back-off; the
+// new stream begins with a snapshot.
 func (c *Client) Watch(ctx context.Context, edge string, do func(Update) error, lost func(error)) error {
 	var b Backoff
 	for {
@@ -290,7 +291,7 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 	return nil
 }
 
-// do returns a successful response, or a *Problem.
+// do sends a request and returns the response. An error response is returned as a *Problem.
 func (c *Client) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	var r io.Reader
 	if body != nil {

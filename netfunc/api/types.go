@@ -49,8 +49,8 @@ type Path struct {
 	// Up is false if the path cannot carry packets because it has no carrier, is administratively
 	// down or has no neighbour.
 	Up bool `json:"up"`
-	// RTT is the mean round-trip time, in milliseconds, of the probes of the last two seconds
-	// between the edges, MinRTT the minimum of the newest 128 probes; 0 if none was answered.
+	// RTT is the mean round-trip time of the last two seconds' probes between the edges, MinRTT the
+	// minimum of the newest 128 probes. Both are in milliseconds, and 0 if no probe was answered.
 	RTT    float64 `json:"rtt_ms,omitempty"`
 	MinRTT float64 `json:"min_rtt_ms,omitempty"`
 	// Loss is the fraction (0 to 1) of the probes of the last two seconds that were not answered.
@@ -80,11 +80,11 @@ type Welcome struct {
 }
 
 // Report is an edge's heartbeat. An edge sends one every report interval, and immediately after it
-// applied a signalling packet or a path changed state.
+// applies a signalling packet or a path changes state.
 type Report struct {
 	Paths []Path `json:"paths"`
 	// Nonce is the highest nonce of an accepted signalling packet. It is a JSON string because
-	// JavaScript numbers cannot represent it.
+	// JavaScript numbers cannot represent every uint64.
 	Nonce uint64 `json:"nonce,string,omitempty"`
 	// Policies are the path sets in force in the sender's policy map.
 	Policies []Policy `json:"policies,omitempty"`
@@ -101,7 +101,8 @@ type Report struct {
 type Policy struct {
 	Destination netip.Addr  `json:"destination"`
 	Paths       pathset.Set `json:"paths"`
-	// Nonce of the signalling packet that set it; "0" if none has since the edge attached.
+	// Nonce of the signalling packet that set it, or "0" if none has set it since the edge
+	// attached.
 	Nonce uint64 `json:"nonce,string"`
 }
 
@@ -140,7 +141,7 @@ type Observation struct {
 // Elimination is the outcome of Algorithm 1 at a receiver.
 type Elimination struct {
 	Destination netip.Addr `json:"destination"`
-	// Generation of the judged path set. An older one is refused with ErrStale.
+	// Generation of the judged path set. Any but the current one is refused with ErrStale.
 	Generation uint64 `json:"generation"`
 	// Removed lists the paths to trim, Remaining the paths to keep.
 	Removed   pathset.Set `json:"removed"`
@@ -184,7 +185,7 @@ type OutcomeList struct {
 	Outcomes []Outcome `json:"outcomes"`
 }
 
-// Reward is the cumulative reward N_i of a path over the last W packets.
+// Reward is the cumulative reward N_i of a path over the last Window packets.
 type Reward struct {
 	Path   int `json:"path"`
 	Reward int `json:"reward"`
@@ -213,7 +214,7 @@ type Setting struct {
 	Paths pathset.Set `json:"paths,omitempty"`
 }
 
-// State is a flow's state between trigger and single path.
+// State is the stage of a flow's duplication.
 type State string
 
 const (
@@ -225,9 +226,10 @@ const (
 	Trimmed State = "trimmed"
 	// Single sends over the one remaining path. The trigger is re-armed after a while.
 	Single State = "single"
-	// Redirected sends over the path with the least RTT.
+	// Redirected sends over the path with the least RTT or, if an operator allows only one, that
+	// path.
 	Redirected State = "redirected"
-	// Disabled is a flow switched off by an operator.
+	// Disabled is a flow in mode Off.
 	Disabled State = "off"
 )
 
@@ -244,7 +246,7 @@ type Flow struct {
 	Since      time.Time `json:"since"` // start of State
 	Sender     string    `json:"sender,omitempty"`
 	Receiver   string    `json:"receiver,omitempty"`
-	// Applied means that the sender reported Paths in force.
+	// Applied means that the sender has reported Paths as in force.
 	Applied bool `json:"applied"`
 	// Live means that the viewer's uplink was seen recently; Interval is the last gap between two
 	// of its packets in milliseconds.
@@ -279,8 +281,8 @@ type Decision struct {
 	// signal, adopt or restart.
 	Kind        string     `json:"kind"`
 	Destination netip.Addr `json:"destination,omitzero"`
-	// Others are further destinations of the same decision, for example when a path of many flows
-	// fails.
+	// Others are further destinations of the same decision, for example when a path used by many
+	// flows fails.
 	Others     []netip.Addr `json:"others,omitempty"`
 	Edge       string       `json:"edge,omitempty"`
 	From       pathset.Set  `json:"from"`

@@ -58,7 +58,7 @@ func attachClsact(dir string, t target, program *ebpf.Program) error {
 	if err != nil {
 		return err
 	}
-	if added { // marks the qdisc as created by us, for Detach; a bpf file system can hold only directories
+	if added { // a directory marks the qdisc as ours, since a bpf file system holds no regular files
 		if err := os.Mkdir(clsactMark(dir, t.Interface), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}

@@ -53,7 +53,7 @@ func explain(what string, err error, needs []bpfload.Requirement) error {
 	return bpfload.Explain(what, err, needs)
 }
 
-// full converts the error of updating a full map to ErrMapFull.
+// full converts the error from updating a full map to ErrMapFull.
 func full(what string, m *ebpf.Map, err error) error {
 	switch {
 	case err == nil:

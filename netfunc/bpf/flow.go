@@ -124,8 +124,8 @@ func (r *Receiver) nameFlows() error {
 	return err
 }
 
-// newFlow returns an ID for a new flow, which combines a free index with an upper part never used
-// before. It clears the index's counters.
+// newFlow returns an ID for a new flow: a free index, and an upper part that was never used before.
+// It clears the index's counters.
 func (r *Receiver) newFlow() (uint32, error) {
 	flows, err := r.flows()
 	if err != nil {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compiles the eBPF C and writes the Go that embeds it; --check fails if that would change a byte.
+# Compiles the eBPF C and writes the Go code that embeds it; --check fails if the output would change.
 # See internal/bpfload/generate.sh.
 source "$(dirname "$0")/../../internal/bpfload/generate.sh"
 

@@ -8,7 +8,7 @@ import (
 	"hash"
 )
 
-// hmacStates returns the SHA-256 states after the inner and outer key block (RFC 2104 §4), from
+// hmacStates returns the SHA-256 states after the inner and outer key blocks (RFC 2104 §4), from
 // which the kernel program continues.
 func hmacStates(key []byte) (inner, outer [8]uint32, err error) {
 	if len(key) > sha256.BlockSize {

@@ -74,7 +74,8 @@ func (h *host) expect(t testing.TB, pin string, want attached) {
 	}
 }
 
-// router is a host with a LAN, two more interfaces, and their far ends.
+// newRouter returns a host with the interfaces lan, wan.1 and wan.2, and the host at their far
+// ends.
 func newRouter(t testing.TB) (h, far *host) {
 	h, far = newHost(t), newHost(t)
 	for _, name := range []string{"lan", "wan.1", "wan.2"} { // bpf file systems do not allow dots in names
@@ -189,7 +190,7 @@ func TestSenderFirstNonce(t *testing.T) {
 	h.must(t, func() error { return s.Detach() })
 }
 
-// A new key has its own nonces; the same key keeps them.
+// A new key restarts the nonces; the same key keeps them.
 func TestSenderKeyChange(t *testing.T) {
 	h, _ := newRouter(t)
 	o := SenderOptions{Pin: pins(t), SignalKey: testKey}

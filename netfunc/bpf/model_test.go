@@ -332,7 +332,8 @@ func FuzzEliminate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, frame []byte) { g.judge(t, frame, seen) })
 }
 
-// The sender passes every frame without a policy unchanged.
+// The sender passes any frame unchanged, except signalling packets and those to a destination with a
+// policy.
 func FuzzDuplicate(f *testing.F) {
 	b := newSignalBench(f, SenderOptions{})
 	b.policy(f, pathBits(1, 2, 3))

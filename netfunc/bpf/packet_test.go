@@ -86,7 +86,7 @@ func udp(from, to uint16, payload []byte) []byte {
 	return append(append(b, 0, 0), payload...)
 }
 
-// tcp returns a segment without options and checksum.
+// tcp returns a segment without options or checksum.
 func tcp(from, to uint16, seq, ack uint32, payload []byte) []byte {
 	b := binary.BigEndian.AppendUint16(nil, from)
 	b = binary.BigEndian.AppendUint16(b, to)
@@ -117,7 +117,7 @@ type view struct {
 	v6       bool
 }
 
-// see finds the packet after up to two tags.
+// see decodes the packet behind up to two VLAN tags.
 func see(frame []byte) (v view, ok bool) {
 	if len(frame) < 14 {
 		return v, false
@@ -159,12 +159,12 @@ func (v view) id() uint16 { return binary.BigEndian.Uint16(v.ip[4:]) }
 
 func (v view) label() uint32 { return binary.BigEndian.Uint32(v.ip) & 0xfffff }
 
-// checksumGood reports whether the IPv4 header checksum is correct.
+// checksumGood reports whether the IPv4 header checksum is correct. IPv6 has none.
 func (v view) checksumGood() bool {
 	return v.v6 || sum16(v.ip[:int(v.ip[0]&15)*4]) == 0xffff
 }
 
-// pathOf returns the index of the path with a DSCP, or false if no path has it.
+// pathOf returns the index of the path with the given DSCP, or false if no path has it.
 func pathOf(dscp uint8) (index int, ok bool) {
 	if dscp&3 != 3 || dscp > Codepoint(MaxPaths) {
 		return 0, false

@@ -155,7 +155,7 @@ func (p *pair) setPath(t testing.TB, i int, up bool) {
 	}
 }
 
-// from returns the host whose packets are duplicated, and its address of dst's family.
+// from returns the host whose packets are duplicated, and its address in dst's family.
 func (p *pair) from(dst netip.Addr) (*host, netip.Addr) {
 	switch {
 	case p.egress && dst.Is4():
@@ -224,8 +224,7 @@ func fill(b []byte, n uint64) {
 	binary.BigEndian.PutUint64(b[len(b)-8:], (n+1)*0x9e3779b97f4a7c15)
 }
 
-// stream sends datagrams at a rate for a time, runs other actions meanwhile, and counts arrivals at
-// the viewer.
+// stream sends datagrams to the viewer at the given rate and counts arrivals.
 func (p *pair) stream(t testing.TB, kind traffic, perSecond int, duration time.Duration) count {
 	t.Helper()
 	if *rate != 0 {
@@ -404,8 +403,8 @@ func TestPairExactlyOnce(t *testing.T) {
 			p.open(t)
 			p.warm(t)
 			for i, kind := range kinds {
-				// Other attachments run the same programs, so only TCX ingress gets all kinds and the long
-				// run.
+				// The other attachments run much the same code, so they get less traffic and, without
+				// -long, only a third of the kinds.
 				if (how.clsact || how.egress) && i%3 != 0 && !*long {
 					continue
 				}

@@ -47,8 +47,8 @@ func onBPFFS(dir string) bool {
 	return unix.Statfs(dir, &s) == nil && uint32(s.Type) == unix.BPF_FS_MAGIC
 }
 
-// load loads the programs and creates their maps, or reuses maps pinned in dir. The pinned size of
-// maps named in resizable does not change. It attaches nothing.
+// load loads the programs and creates their maps, or reuses maps pinned in dir. Maps named in
+// resizable keep their pinned size, whatever spec says. It attaches nothing.
 func load(spec *ebpf.CollectionSpec, dir string, resizable ...string) (*ebpf.Collection, error) {
 	if err := rlimit.RemoveMemlock(); err != nil { // needed before Linux 5.11
 		return nil, explain("memory limit", err, nil)

@@ -27,8 +27,8 @@ type ReceiverOptions struct {
 	// since the kernel skips generic XDP for redirected packets, so replicas would leak. VLAN
 	// interfaces have no native XDP; name the parent interface.
 	Interfaces []string
-	// Stale is the age from which an equal packet counts as a new one, 10 ms to 30 s in steps of
-	// 4.2 ms. Zero means 1 s.
+	// Stale is the age at which an equal packet counts as a new one, 10 ms to 30 s in steps of 4.2
+	// ms. Zero means 1 s.
 	Stale time.Duration
 	// TableSize is the number of packets in the replica table, rounded up to a power of two, at
 	// most 1<<25. Zero means 1<<21 (16 MiB), enough for 100 000 packets/s with a Stale of 1 s. The
@@ -270,11 +270,11 @@ func PinnedReceiver(pin string) (*Receiver, error) {
 	return &Receiver{dir: receiverDir(pin), maps: maps, done: make(chan struct{})}, nil
 }
 
-// Verdict is the treatment of a replica.
+// Verdict classifies a replica.
 type Verdict uint8
 
 const (
-	// First means that the replica passed.
+	// First means that the replica was the first of its packet, and passed.
 	First Verdict = iota
 	// Late means that the replica was dropped because another replica of the packet had arrived.
 	Late

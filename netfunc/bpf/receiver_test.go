@@ -93,7 +93,7 @@ func media6(n uint64) packet {
 	return p
 }
 
-// The first replica passes with its original DSCP; the others are dropped.
+// The first replica passes with the flow's DSCP; the others are dropped.
 func TestEliminate(t *testing.T) {
 	g := newGate(t, ReceiverOptions{})
 	with := func(p packet, change func(*packet)) packet { change(&p); return p }
@@ -296,7 +296,7 @@ func TestEliminateTells(t *testing.T) {
 }
 
 // IPv6 packets have no ID. Equal packets on one path are distinct packets, and the nth on one path
-// matches the nth on each other path.
+// matches the nth on every other path.
 func TestEliminateEqual(t *testing.T) {
 	fin := func(p packet) packet {
 		p.proto, p.body = unix.IPPROTO_TCP, tcp(1, 2, 3, 4, nil)
@@ -392,7 +392,7 @@ func TestEliminateLanes(t *testing.T) {
 	}
 }
 
-// Packets that pass unchanged, and their counters.
+// Packets that the receiver cannot handle pass unchanged and are counted by reason.
 func TestEliminatePasses(t *testing.T) {
 	g := newGate(t, ReceiverOptions{})
 	none := func(ReceiverStats) uint64 { return 0 }

@@ -24,14 +24,14 @@ struct tcp {
 	__be16 urgent;
 };
 
-/* One hash step: multiplication by the golden ratio. */
+/* One hash step: multiply by 2^64 divided by the golden ratio, then fold. */
 static __always_inline __u64 mix(__u64 hash, __u64 value)
 {
 	hash = (hash ^ value) * 0x9e3779b97f4a7c15;
 	return hash ^ hash >> 32;
 }
 
-/* Loads of any alignment, which x86-64 and arm64 allow. */
+/* Loads at any alignment, as x86-64 and arm64 allow. */
 static __always_inline __u64 load64(const void *at)
 {
 	return *(const __u64 *)at;

@@ -22,7 +22,7 @@ struct job {
 	__u64 bytes; /* IP bytes of all segments */
 	bool v6;
 	bool routed; /* decrement the TTL */
-	bool steered; /* policy with one path; the packet is rerouted, neither duplicated nor marked */
+	bool steered; /* policy with one path: reroute the packet, leaving its DSCP and ID unchanged */
 };
 
 /* Index of the highest bit set; byte must not be 0. */
@@ -52,7 +52,7 @@ static __always_inline __u32 segments_of(struct __sk_buff *skb)
 	return size ? skb->len / size + 1 : 1; /* the device does not know it; use an upper bound */
 }
 
-/* Reserves packet IDs for segments packets to a destination and returns the first. */
+/* Reserves packet IDs for a number of packets (segments) and returns the first. */
 static __always_inline __u32 next_ids(const struct address *destination, __u32 segments)
 {
 	const __be32 *word = destination->word;

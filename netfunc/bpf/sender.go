@@ -20,8 +20,8 @@ import (
 	"holocast/netfunc/signal"
 )
 
-// Direction is the attachment of a sender's program to an interface. All directions consume
-// signalling packets for this host.
+// Direction is the role in which a sender attaches to an interface. Ingress and Monitor also
+// consume signalling packets for this host.
 type Direction uint8
 
 const (
@@ -407,7 +407,7 @@ func (s *Sender) Paths() ([]Path, error) {
 	return paths, nil
 }
 
-// Policy is the set of paths of a destination.
+// Policy is the set of paths for a destination.
 type Policy struct {
 	Destination netip.Addr
 	Bits        uint8 // bit i = path i+1; 0 = off
@@ -550,7 +550,7 @@ func (s *Sender) ReadSignal(ctx context.Context) (Signal, error) {
 	}, nil
 }
 
-// SenderPath counts the packets sent on a path.
+// SenderPath holds a path's send counters.
 type SenderPath struct {
 	Packets uint64 // counts each segment of a GSO packet
 	Bytes   uint64 // IP bytes

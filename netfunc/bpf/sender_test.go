@@ -213,7 +213,7 @@ func (b *bench) checkSent(t *testing.T, frame []byte, of packet, path int, tos u
 	}
 }
 
-// Packets that are duplicated, and the replicas on each path.
+// Each kind of packet is duplicated, with the expected replica on each path.
 func TestDuplicate(t *testing.T) {
 	b := newBench(t, SenderOptions{})
 	big := string(make([]byte, 1400))
@@ -515,7 +515,7 @@ func TestDuplicate(t *testing.T) {
 	}
 }
 
-// Packets that pass unchanged, and their counters.
+// Packets that the sender does not duplicate pass unchanged and are counted by reason.
 func TestDuplicatePasses(t *testing.T) {
 	b := newBench(t, SenderOptions{})
 	none := func(SenderStats) uint64 { return 0 }

@@ -123,7 +123,7 @@ func TestSignalApplied(t *testing.T) {
 	}
 }
 
-// Packets without effect, and their counters.
+// Rejected signalling packets have no effect and are counted by reason.
 func TestSignalRefused(t *testing.T) {
 	b := newSignalBench(t, SenderOptions{})
 	if err := b.SetPolicy(viewer4, 3); err != nil {

@@ -40,7 +40,7 @@ type sharedConn struct {
 	idle   time.Time // start of the idle time, if busy is 0
 }
 
-// listener accepts connections within the limits of all.
+// listener accepts connections up to the limits in all.
 type listener struct {
 	net.Listener
 	all *connections

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Command controller selects the paths for each flow between duplicating edges, as described by Qian
-// et al., "Enabling eBPF-based packet duplication for robust volumetric video streaming". Edges report
-// to it over HTTP; senders receive signed signalling packets.
+// Command controller selects the paths of each flow between edges that duplicate packets, as described
+// by Qian et al., "Enabling eBPF-based packet duplication for robust volumetric video streaming".
+// Edges report to it over HTTP; senders receive signed signalling packets.
 package main
 
 import (

@@ -13,7 +13,7 @@ import (
 	"holocast/netfunc/controller/control"
 )
 
-// metrics are updated as events happen.
+// metrics holds the metrics that are updated as events happen.
 type metrics struct {
 	reaction prometheus.Histogram
 	requests *prometheus.CounterVec

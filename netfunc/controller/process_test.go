@@ -228,7 +228,7 @@ func (p *pair) trouble() {
 	}
 }
 
-// until waits until the sender has paths in force.
+// until waits until the sender has put paths in force.
 func (p *pair) until(paths pathset.Set) {
 	p.t.Helper()
 	limit := time.After(patience)
@@ -268,7 +268,7 @@ func (p *pair) eliminate(removed ...int) api.Flow {
 	return *out[0].Flow
 }
 
-// eventually waits until is returns true.
+// eventually waits for is() to become true.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {

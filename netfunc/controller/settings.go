@@ -24,15 +24,15 @@ var settings = slices.Concat(
 		{
 			Key: "signal.key", Reload: true,
 			Help: "File with the signalling key, which the edges share.",
-			More: "Packets are signed for one edge, by its name.\n" +
+			More: "Each packet is signed for one edge only.\n" +
 				"  (umask 077; controller key > signal.key)",
 		},
-		{Key: "signal.from", Help: `IPv4 source address of signalling packets; "" is any.`},
+		{Key: "signal.from", Help: `IPv4 source address of signalling packets; "" means any.`},
 		{
 			Key: "signal.resend", Reload: true,
 			Help: "Initial interval between copies of a signalling packet, at least 1ms.",
 			More: "The controller repeats a packet, with new nonces, until the sender edge reports it in force; the " +
-				"interval grows to slow.",
+				"interval grows to signal.slow.",
 		},
 		{Key: "signal.slow", Reload: true, Help: "Final interval between copies of a signalling packet."},
 		{
@@ -142,25 +142,25 @@ var policySettings = config.Table{
 		Key:  "trigger.rule",
 		Help: "Rule for the uplink packets of a viewer, one per displayed frame: lateness or paper.",
 		More: "\n" +
-			"  lateness  packets come late for the frame interval while the flow's path is slower than its\n" +
-			"            own minimum, or loses probes; a slow viewer and a long path do not count\n" +
+			"  lateness  packets are late relative to the frame interval while the flow's path loses probes or\n" +
+			"            is slower than its own minimum; a slow viewer or a long path does not fire it\n" +
 			"  paper     trigger.count gaps above trigger.interval in a row, as in Qian et al.; also used\n" +
 			"            for flows over paths without a peer to probe",
 	},
 	{
 		Key:  "trigger.sensitivity",
-		Help: "Sensitivity of lateness: above 0, at most 10. A packet may be late by the frame interval divided by it.",
+		Help: "Sensitivity of lateness: above 0, at most 10. Packets may be late by the frame interval divided by it.",
 		More: "Half as much added round-trip time counts as a slower path.",
 	},
 	{
 		Key:  "trigger.interval",
-		Help: "Longest normal gap between two uplink packets for the rule paper.",
+		Help: "Rule paper: longest normal gap between two uplink packets.",
 	},
-	{Key: "trigger.count", Help: "Number of gaps above trigger.interval in a row that fire the rule paper."},
+	{Key: "trigger.count", Help: "Rule paper: consecutive gaps above trigger.interval that fire the trigger."},
 	{
 		Key:  "trigger.silence",
-		Help: "Time without any packet of a live flow that fires the trigger by itself; 0s disables this.",
-		More: "With the rule lateness the path must be silent too.",
+		Help: "Silence of a live flow that fires the trigger on its own; 0s disables this.",
+		More: "With the rule lateness, the path must be silent too.",
 	},
 	{
 		Key:  "trigger.merge",

@@ -190,7 +190,8 @@ func (c *Config) places() error {
 	return nil
 }
 
-// Validate completes derived settings. Its error names the wrong setting.
+// Validate checks the configuration and completes derived settings. Its error names the wrong
+// setting.
 func (c *Config) Validate() error {
 	if err := c.places(); err != nil {
 		return err
@@ -374,8 +375,8 @@ func (c *Config) validateControl() error {
 	return nil
 }
 
-// secret reads a file that only its owner and group may read or write. what names the setting in
-// errors.
+// secret reads a file that only its owner and group may read, and only its owner may write. what
+// names the setting in errors.
 func secret(what, path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -407,7 +408,7 @@ func (c *Config) signalKey() ([]byte, error) {
 	return key, nil
 }
 
-// client returns a client of the controller, or nil if none is configured.
+// client returns a client for the controller, or nil if none is configured.
 func (c *Config) client() (*api.Client, error) {
 	if c.Control.URL == "" {
 		return nil, nil

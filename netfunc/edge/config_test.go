@@ -149,7 +149,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// exampleConfig returns the defaults, completed with the example's values for settings without one.
+// exampleConfig returns the defaults, completed with the example's values for settings without a
+// default.
 func exampleConfig() Config {
 	c := defaultConfig()
 	c.Name, c.Role = "london", api.Sender

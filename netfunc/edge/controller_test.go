@@ -202,7 +202,7 @@ func (c *controller) until(what string, ok func() bool) {
 	}
 }
 
-// applied waits until the sender has reported a signalling packet applied.
+// applied waits until the sender has reported a signalling packet as applied.
 func (c *controller) applied(nonce uint64) {
 	c.s.t.Helper()
 	c.until("policy applied", func() bool { return c.reports["near"].Nonce >= nonce })
@@ -250,7 +250,7 @@ func TestController(t *testing.T) {
 		t.Errorf("hello %+v", e)
 	}
 
-	// The uplink monitor sees only the viewer's packets with 200 to 300 bytes.
+	// The uplink monitor sees only the viewer's packets of 200 to 300 bytes.
 	var up *net.UDPConn
 	err := s.viewer.Do(func() (err error) {
 		up, err = net.DialUDP("udp4", nil, &net.UDPAddr{IP: net.ParseIP(relayAddress), Port: 9})
@@ -401,7 +401,7 @@ func TestControllerDies(t *testing.T) {
 }
 
 // TestSignalsRefused checks that spoofed, replayed and malformed signalling packets have no effect, and
-// neither has one of another version, which is logged with both versions.
+// neither does one of another version, which is logged with both versions.
 func TestSignalsRefused(t *testing.T) {
 	s, c, near, _ := controlled(t, quickly)
 	c.applied(c.set(pathset.Of(1, 2), api.Duplicating, 1))

@@ -174,8 +174,8 @@ func (d *daemon) attach() error {
 	return err
 }
 
-// serve runs the edge until ctx is done, and then leaves, or until another configuration arrives,
-// which it returns.
+// serve runs the edge until ctx is done, then ends it according to onExit. If another configuration
+// arrives first, serve returns it.
 func (d *daemon) serve(ctx context.Context, reloaded <-chan Config) (*Config, error) {
 	running, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -330,7 +330,8 @@ func (d *daemon) findController(ctx context.Context) {
 	d.kernel.setTowards(name)
 }
 
-// unknown warns once that the route to the controller does not provide a missing setting.
+// unknown logs that the route to the controller does not provide a missing setting: the first time
+// as a warning, later for debugging.
 func (d *daemon) unknown(setting, what string, err error) {
 	level := slog.LevelDebug // called on every attempt to reach the controller
 	if !d.warned[setting] {
@@ -404,7 +405,8 @@ func (d *daemon) hello(ctx context.Context) api.Edge {
 	return e
 }
 
-// destinations returns the prefixes, plus the flows on that side that no prefix contains.
+// destinations returns the prefixes, plus the destinations of flows on the given side that no
+// prefix contains.
 func (c *Config) destinations(prefixes []netip.Prefix, side func(netip.Addr) bool) []netip.Prefix {
 	out := slices.Clone(prefixes)
 	for _, f := range c.Flows {

@@ -279,7 +279,7 @@ func (e *edge) until(what string, ok func(*Status) bool) *Status {
 	}
 }
 
-// eventually waits until is returns true.
+// eventually waits for is() to become true.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for limit := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {

@@ -32,7 +32,7 @@ type kernel struct {
 	towards  string            // interface towards the controller; "" if unknown
 }
 
-// device identifies an interface. It differs if the interface was created again or has a new Ethernet
+// device identifies an interface. It changes if the interface was created again or has a new Ethernet
 // address.
 type device struct {
 	index   int
@@ -319,7 +319,7 @@ func (k *kernel) setPath(p bpf.Path) {
 	}
 }
 
-// follow calls read repeatedly with the handle that now returns, until ctx is done. The handle may be
+// follow calls read repeatedly with the handle from now(), until ctx is done. The handle may be
 // closed and reopened in between.
 func follow[H comparable](ctx context.Context, now func() H, read func(H) error) {
 	var none H

@@ -349,7 +349,7 @@ func TestPathFails(t *testing.T) {
 	}
 }
 
-// TestDefaultPathFails lets the path of plain routing fail.
+// TestDefaultPathFails checks that no packet is lost when the plain route's path fails.
 func TestDefaultPathFails(t *testing.T) {
 	s := newSite(t)
 	near, _ := s.pair()

@@ -117,7 +117,7 @@ func (one *monitoredPath) path() bpf.Path {
 	}
 }
 
-// change updates a path and calls set and changed.
+// change updates a path, passes it to set, and calls appeared and changed where they apply.
 func (w *pathMonitor) change(index int, do func(*monitoredPath)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

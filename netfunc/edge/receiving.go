@@ -253,7 +253,7 @@ func (r *receiving) static(destination netip.Addr) bool {
 		func(f Flow) bool { return f.Destination == destination })
 }
 
-// follow applies the controller's state of a flow.
+// follow applies the controller's state for a flow.
 func (r *receiving) follow(in api.Flow, snapshot bool) error {
 	f, err := r.flow(in.Destination)
 	if err != nil {

@@ -123,8 +123,9 @@ func (s *sending) settle() error {
 	})
 }
 
-// static reports whether the configuration has a path set for a destination. If the controller turned
-// it off, the entry stays in the map. Without it the next start would turn the path set on.
+// static reports whether the configuration has a path set for a destination. The map keeps the entry
+// of such a destination even if the controller turned it off; otherwise the next start would turn it
+// on again.
 func (s *sending) static(destination netip.Addr) bool {
 	return slices.ContainsFunc(s.cfg.Flows, func(f Flow) bool {
 		return f.Destination == destination && len(f.Paths) > 0 && s.cfg.outbound(destination)

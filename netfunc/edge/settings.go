@@ -10,8 +10,8 @@ import (
 
 // exampleHeader begins edge.example.yaml.
 const exampleHeader = "Configuration of a Holocast edge, one end of an edge pair that duplicates packets over " +
-	"several paths, generated from netfunc/edge/settings.go. name, role, paths, sender.attach and sender.towards " +
-	"are an example, of the edge at the relay's side; the other edge mirrors it, with role receiver. All other " +
+	"several paths. Generated from netfunc/edge/settings.go. name, role, paths, sender.attach and sender.towards " +
+	"are an example for the edge on the relay's side; the other edge mirrors it, with role receiver. All other " +
 	"values are the defaults. Flags override the file: --probe-every sets probe.every."
 
 // Settings implements config.Described.
@@ -20,10 +20,10 @@ func (*Config) Settings() config.Table { return settings }
 // identity lists the settings that identify an edge, for all commands.
 var identity = []string{"name", "pin", "socket"}
 
-// settings describes the edge's configuration. A running edge cannot change its identity and role.
+// settings describes the edge's configuration. A running edge cannot change its identity or role.
 var settings = slices.Concat(
 	config.Table{
-		{Key: "name", Help: "Name of the edge at the controller, in logs and for pins; the default is the host name."},
+		{Key: "name", Help: "Name of the edge for the controller, logs and pins; the default is the host name."},
 		{
 			Key:  "role",
 			Help: "Role of the edge: sender (duplicates packets), receiver (eliminates duplicates) or both.",
@@ -81,9 +81,9 @@ var settings = slices.Concat(
 		},
 		{
 			Key:  "pin",
-			Help: `Directory of pinned maps and links, on a bpf file system; "" is ` + pinRoot + "/NAME.",
+			Help: `Directory of pinned maps and links, on a bpf file system; "" means ` + pinRoot + "/NAME.",
 		},
-		{Key: "socket", Help: `Socket of "edge status"; "" is ` + socketRoot + "/NAME.sock."},
+		{Key: "socket", Help: `Socket of "edge status"; "" means ` + socketRoot + "/NAME.sock."},
 		{
 			Key: "http", Reload: true,
 			Help: `TCP address for /metrics (Prometheus), /healthz and /status; "" disables it.`,
@@ -113,7 +113,7 @@ var senderSettings = config.Table{
 		More: "Required only for senders of datagrams with equal content: otherwise at most 8 equal datagrams " +
 			"arrive per receiver.stale. Do not use it if a path balances packets over links by flow label.",
 	},
-	{Key: "sender.clsact", Help: "Attach by clsact even if the kernel supports TCX (Linux 6.6)."},
+	{Key: "sender.clsact", Help: "Attach with clsact even if the kernel supports TCX (Linux 6.6)."},
 }
 
 var receiverSettings = config.Table{
@@ -130,7 +130,7 @@ var receiverSettings = config.Table{
 	},
 	{
 		Key:  "receiver.stale",
-		Help: "Age from which an equal packet counts as new, 10ms to 30s.",
+		Help: "Age at which an equal packet counts as new, 10ms to 30s.",
 		More: "It must exceed the paths' difference in delay.",
 	},
 	{
@@ -144,7 +144,7 @@ var receiverSettings = config.Table{
 var controlSettings = config.Table{
 	{
 		Key: "uplink", Reload: true,
-		Help: "Receipts of viewers, from which the controller derives the delivery of frames.",
+		Help: "Viewers' receipts, by which the controller judges the delivery of frames.",
 		More: "They are selected by their length as IP packets.",
 	},
 	{
@@ -158,16 +158,16 @@ var controlSettings = config.Table{
 	{Key: "signal", Reload: true, Help: "Signalling packets from the controller."},
 	{
 		Key:  "signal.address",
-		Help: `IPv4 address for signalling packets; "" is the address of connections to the controller.`,
+		Help: `IPv4 address for signalling packets; "" means the source address of connections to the controller.`,
 	},
 	{
 		Key:  "signal.interfaces",
-		Help: "Interfaces on which signalling packets arrive; the default is that of connections to the controller.",
+		Help: "Interfaces on which signalling packets arrive; the default is the one towards the controller.",
 	},
 	{Key: "signal.port", Range: config.Positive, Help: "UDP port of signalling packets."},
 	{
 		Key:  "signal.key",
-		Help: "File with the key shared with the controller, which also signs probes.",
+		Help: "File with the key shared with the controller; it also signs probes.",
 		More: `"controller key" generates one. Only its owner and group may read the file.`,
 	},
 	{Key: "controller", Reload: true, Help: "The controller."},
@@ -204,11 +204,11 @@ var eliminationSettings = config.Table{
 	{
 		Key: "elimination.span", Range: config.NotNegative,
 		Help: "Minimum duration of the window for removing a path.",
-		More: "It must exceed the paths' bad spells. If span, lastSpan and completeSpan are 0s, only window applies.",
+		More: "It must outlast the paths' bad spells. If span, lastSpan and completeSpan are 0s, only window applies.",
 	},
 	{
 		Key: "elimination.lastSpan", Range: config.NotNegative,
-		Help: "Minimum duration of the window for removing the second-to-last path; 0s is twice span.",
+		Help: "Minimum duration of the window for removing the second-to-last path; 0s means twice span.",
 	},
 	{
 		Key: "elimination.completeSpan", Range: config.NotNegative,
@@ -216,12 +216,12 @@ var eliminationSettings = config.Table{
 	},
 	{
 		Key: "elimination.regret", Range: config.NotNegative,
-		Help: "Time after the last removal within which added paths show that it was a mistake; 0s disables this.",
-		More: "completeSpan then replaces lastSpan the next time.",
+		Help: "Time after elimination ends within which added paths show that it ended too early; 0s disables this.",
+		More: "The next elimination then uses completeSpan instead of lastSpan.",
 	},
 	{
 		Key: "elimination.slack", Range: config.NotNegative,
-		Help: `Fraction of the window's rewards within which "none" and "all" hold, below 0.125.`,
+		Help: `Tolerance for "no reward" and "all rewards", as a fraction of the window; below 0.125.`,
 	},
 	{
 		Key:  "elimination.timeout",
@@ -235,7 +235,7 @@ var eliminationSettings = config.Table{
 	{Key: "elimination.capacity", Range: config.Positive, Help: "Maximum number of packets remembered."},
 	{
 		Key: "elimination.guard", Range: config.NotNegative,
-		Help: "Time after a path set grew during which packets are not judged.",
+		Help: "Time after a path set grows during which packets are not judged.",
 	},
 	{
 		Key: "elimination.silence", Range: config.NotNegative,
@@ -243,7 +243,7 @@ var eliminationSettings = config.Table{
 	},
 	{
 		Key: "elimination.latentPeriod", Range: config.NotNegative,
-		Help: "Interval of the test for latent errors, losses of a path that redundancy hides; 0s disables this.",
+		Help: "Interval of the test for latent errors: losses on a path that redundancy hides; 0s disables this.",
 	},
 	{
 		Key: "elimination.latentLoss", Range: config.NotNegative,

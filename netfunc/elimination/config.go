@@ -16,18 +16,19 @@ type Config struct {
 	Alpha time.Duration
 	// Span is the duration of the window for removing paths; 0 means W packets.
 	Span time.Duration
-	// LastSpan is the duration of the window that decides whether to go from two paths to one, from
-	// Span to CompleteSpan. 0 means twice Span, but at most CompleteSpan.
+	// LastSpan is the duration of the window that decides whether to go from two paths to one: at
+	// least Span, at most CompleteSpan. 0 means twice Span, but at most CompleteSpan.
 	LastSpan time.Duration
-	// CompleteSpan is the duration of the window for finding a path that suffices alone, from Span
-	// to 20 times Span. It must be 0 if Span is.
+	// CompleteSpan is the duration of the window for finding a path that suffices alone: at least
+	// Span, at most 20 times Span. It must be 0 if Span is.
 	CompleteSpan time.Duration
 	// Regret is the time after a stop within which a new generation with more paths shows that
-	// stopping was wrong; 0 disables this. CompleteSpan then replaces LastSpan the next time.
+	// stopping was wrong. The next decision to go from two paths to one then uses CompleteSpan
+	// instead of LastSpan. 0 disables this.
 	Regret time.Duration
 	// Slack is a fraction of the window, from 0 to below 1/8. A path is removed if it was rewarded
-	// for at most this fraction, and suffices alone if it was not rewarded for at most this
-	// fraction. 0 is as printed.
+	// for at most this fraction, and suffices alone if it missed rewards for at most this fraction.
+	// 0 follows the paper.
 	Slack float64
 
 	// Timeout is the time after the first replica, at least Alpha, at which a packet is settled
@@ -53,7 +54,7 @@ type Config struct {
 }
 
 // Printed returns the algorithm as printed in the paper, with the window and tolerance of its
-// evaluation. Unlike there, packets that lose a replica are settled.
+// evaluation. Unlike in the paper, packets that lose a replica are settled too.
 func Printed() Config {
 	return Config{
 		W: 100, Alpha: 5 * time.Millisecond,

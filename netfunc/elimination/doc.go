@@ -1,7 +1,7 @@
-// Package elimination finds the paths that duplication can do without. It implements Algorithm 1 of
-// Qian et al., "Enabling eBPF-based packet duplication for robust volumetric video streaming", section
-// III.C. The input is the arrivals of replicas, the output decisions. It has no clock and no goroutines;
-// the caller passes the time of any monotonic clock, such as the kernel's, which stamps the arrivals.
+// Package elimination finds the paths that duplication can do without. It implements Algorithm 1 of Qian
+// et al., "Enabling eBPF-based packet duplication for robust volumetric video streaming", section III.C.
+// Its input is the arrivals of replicas, its output decisions. It has no clock and no goroutines; the
+// caller passes the time of any monotonic clock, such as the kernel's, which stamps the arrivals.
 //
 // # The algorithm as printed
 //

@@ -178,7 +178,7 @@ func (f *Flow) start(now int64, guard time.Duration) {
 	}
 }
 
-// replica records T_i(n) = t of packet key.
+// replica records T_i(n) = t for packet key.
 func (f *Flow) replica(key uint64, bit pathset.Set, t int64) {
 	i := bit.First() - 1
 	p := f.packets.find(key)

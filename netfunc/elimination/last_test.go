@@ -10,8 +10,8 @@ import (
 
 // weather generates arrivals on two paths. The delay of the first varies between 20 and 70 ms and is
 // drawn every 50 to 200 ms. The second has a delay of 30 to 35 ms and loses one packet in 2000. In a
-// bad spell no delay below 45 ms is drawn for the first path, so it is rewarded only for losses on the
-// second. Otherwise every fourth draw is the minimum.
+// bad spell, no delay below 45 ms is drawn for the first path, so it is rewarded only for losses on
+// the second. Otherwise every fourth draw is the minimum.
 type weather struct {
 	r            *rand.Rand
 	until        [2]time.Duration
@@ -20,7 +20,7 @@ type weather struct {
 	number, rate int
 }
 
-// blow generates the arrivals of packets sent between two times. It stops at a decision.
+// blow feeds f the arrivals of packets sent between two times, until it decides.
 func (w *weather) blow(f *Flow, from, to time.Duration, bad bool) (Decision, bool) {
 	var underway []arrival
 	least, most := [2]time.Duration{20 * ms, 30 * ms}, [2]time.Duration{70 * ms, 35 * ms}

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Tests the OpenFlow controller: style, types, units, and as root Open vSwitch in network
+# Tests the OpenFlow controller: style, types and units; as root, also Open vSwitch in network
 # namespaces. Arguments go to pytest.
 set -euo pipefail
 cd "$(dirname "$0")"

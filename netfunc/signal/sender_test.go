@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// edge is a UDP socket that reports each packet's ToS.
+// edge returns a UDP socket that reports each packet's ToS, and its address.
 func edge(t *testing.T) (*net.UDPConn, netip.AddrPort) {
 	t.Helper()
 	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})

@@ -4,7 +4,7 @@
 // section III, plus a nonce and an HMAC. docs/spec/signalling.md describes its bytes.
 //
 // The sender's kernel program verifies the packet. This package creates and sends it, and verifies it
-// in the same way for tests and for edges without that program.
+// in the same way for tests.
 package signal
 
 import (

@@ -30,7 +30,7 @@ type Config struct {
 	Reaction func(time.Duration)
 }
 
-// Plane is the control plane of any number of edge pairs. It is safe for concurrent use.
+// Plane is the control plane for any number of edge pairs. It is safe for concurrent use.
 type Plane struct {
 	conf    Config
 	signals *signal.Sender
@@ -61,12 +61,12 @@ type Counts struct {
 	Uplinks       map[string]uint64 // observations by edge
 }
 
-// Intervals between writes of the state.
+// Limits of saving and logging.
 const (
-	saveSpacing  = 100 * time.Millisecond
-	saveAgain    = 2 * time.Second // after a failure
-	keepOnDisk   = 512             // decisions
-	quietFailure = 10 * time.Second
+	saveSpacing  = 100 * time.Millisecond // between writes of the state
+	saveAgain    = 2 * time.Second        // after a failed write
+	keepOnDisk   = 512                    // decisions
+	quietFailure = 10 * time.Second       // between logs of the same failure
 )
 
 // confirmation limits how long a departing edge waits for the senders that feed it to stop.
@@ -149,8 +149,8 @@ func (p *Plane) Close() {
 	}
 }
 
-// Run processes deadlines until ctx is done, then saves the state a last time. It returns the error of
-// that save.
+// Run processes deadlines until ctx is done, then saves the state one last time and returns the error
+// from that save.
 func (p *Plane) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	var err error
@@ -228,7 +228,7 @@ func (p *Plane) saveNow() error {
 	return err
 }
 
-// signalled puts a token into c unless it holds one.
+// signalled puts a token into c unless c already holds one.
 func signalled(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -351,7 +351,7 @@ func (p *Plane) Leave(ctx context.Context, edge string) (err error) {
 }
 
 // applied waits until the senders of flows report their path sets in force. It returns
-// policy.ErrUnconfirmed if one has not within confirmation.
+// policy.ErrUnconfirmed if one has not done so within confirmation.
 func (p *Plane) applied(ctx context.Context, flows []netip.Addr) error {
 	ctx, stop := context.WithTimeout(ctx, confirmation)
 	defer stop()
@@ -434,14 +434,14 @@ func (p *Plane) Unset(dst netip.Addr) (err error) {
 	return err
 }
 
-// Edges returns all edges by name.
+// Edges returns all edges, sorted by name.
 func (p *Plane) Edges() []api.EdgeStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.engine.Edges()
 }
 
-// Flows returns all flows by destination.
+// Flows returns all flows, sorted by destination.
 func (p *Plane) Flows() []api.Flow {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -504,4 +504,4 @@ func (p *Plane) Ignored() uint64 {
 	return p.engine.Ignored()
 }
 
-var errTooMany = fmt.Errorf("%w watch stream", policy.ErrFull)
+var errTooMany = fmt.Errorf("%w watch streams", policy.ErrFull)

@@ -147,7 +147,7 @@ func TestWatcherKeepsNoHistory(t *testing.T) {
 	}
 }
 
-// The clock alone detects silence, and signals are repeated.
+// Ticks of the clock detect silence and repeat signals.
 func TestTicks(t *testing.T) {
 	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 // maxWatchers limits the watchers of all edges together.
 const maxWatchers = 512
 
-// Watcher delivers changes that involve an edge. A newer change of a flow replaces an older one.
+// Watcher delivers changes that involve an edge. A newer change to a flow replaces an older one.
 type Watcher struct {
 	C chan struct{} // holds a token when there may be changes
 
@@ -37,7 +37,7 @@ func (p *Plane) Watch(edge string) (*Watcher, error) {
 	return w, nil
 }
 
-// countWatchers reports the number of an edge's streams to the policy. The caller holds p.mu.
+// countWatchers tells the policy engine how many watch streams an edge has. The caller holds p.mu.
 func (p *Plane) countWatchers(edge string) {
 	n := 0
 	for w := range p.watchers {

@@ -20,7 +20,8 @@ func (e *Engine) usable(f *flow) pathset.Set {
 	return e.alive(f, ^pathset.Set(0))
 }
 
-// alive is like usable, but for the paths in among instead of the paths that the operator allows.
+// alive is like usable, but restricted to the paths in among rather than to those that the operator
+// allows.
 func (e *Engine) alive(f *flow, among pathset.Set) pathset.Set {
 	s := e.edges[f.Sender]
 	if s == nil {
@@ -42,9 +43,9 @@ func (e *Engine) alive(f *flow, among pathset.Set) pathset.Set {
 	return alive
 }
 
-// stranded explains why plain routing loses f's packets. It returns "" if it does not or if this is
-// unknown. It tests the state of the paths rather than a change because no trigger can fire if the
-// controller started after the flow's last uplink packet.
+// stranded explains why plain routing loses f's packets. It returns "" if no packets are lost or
+// this is unknown. It tests the state of the paths rather than a change because no trigger can fire
+// if the controller started after the flow's last uplink packet.
 func (e *Engine) stranded(now time.Time, f *flow) string {
 	s := e.edges[f.Sender]
 	if s == nil || s.Lost || e.settling(f) || !now.Before(f.seen.Add(e.conf.End)) {
@@ -59,7 +60,8 @@ func (e *Engine) stranded(now time.Time, f *flow) string {
 	return ""
 }
 
-// minLost is the number of lost probes, of the newest 128, from which a path counts as strained.
+// minLost is the minimum number of lost probes, among the newest 128, for a path to count as
+// strained.
 const minLost = 3
 
 // strain returns the state of the paths that carry f, as measured by its sender's probes. Of
@@ -140,7 +142,8 @@ func (e *Engine) due(f *flow) time.Time {
 	return time.Time{} // until the receiver reports
 }
 
-// holdAgain is the interval of stop signals while a flow is held, in multiples of Resend.First.
+// holdAgain is the interval between stop signals while a flow is held, in multiples of
+// Resend.First.
 const holdAgain = 5
 
 // replicates reports whether the flow's sender last reported several paths in force.
@@ -149,8 +152,8 @@ func (e *Engine) replicates(f *flow) bool {
 	return s != nil && s.policies[f.Destination].Paths.Len() > 1
 }
 
-// settling reports whether an edge of f registered so recently that paths it does not report as up do
-// not count as lost yet.
+// settling reports whether an edge of f registered so recently that its missing paths do not count as
+// lost yet.
 func (e *Engine) settling(f *flow) bool {
 	s, r := e.edges[f.Sender], e.receiver(f)
 	return (s != nil && !s.settled) || (r != nil && !r.settled)
@@ -192,7 +195,7 @@ func (e *Engine) better(f *flow, from, to int) (string, bool) {
 }
 
 // pair assigns edges to a flow. It keeps a current edge unless the edge has left, is lost and can be
-// replaced, or another edge has a longer prefix.
+// replaced, or another edge matches with a longer prefix.
 func (e *Engine) pair(f *flow) (changed bool) {
 	was := [2]string{f.Sender, f.Receiver}
 	f.Sender = e.candidate(f.Sender, func(c *edge) int {

@@ -68,7 +68,7 @@ type Trigger struct {
 	Sensitivity float64
 	Interval    time.Duration // Paper: longest normal interval between two uplink packets of a viewer
 	Count       int           // Paper: number of longer intervals in a row
-	// Silence is the time without packets after which a live flow fires the trigger by itself; 0
+	// Silence is the time without packets after which a live flow fires the trigger on its own; 0
 	// means never.
 	Silence time.Duration
 	// Merge is the time within which several packets count as one, since delayed frames are

@@ -4,7 +4,7 @@
 // duplication ends and the trigger is re-armed.
 //
 // It is a state machine without I/O. Every event has the time as a parameter, and the caller takes
-// the effects from the engine afterwards:
+// the effects from the engine afterwards. A flow in mode auto passes through these states:
 //
 //	         trigger             elimination            one path left
 //	armed ───────────► duplicating ─────────► trimmed ─────────► single

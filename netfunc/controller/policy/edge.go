@@ -28,8 +28,8 @@ type edge struct {
 	watched  bool // had a watch stream since the hello
 }
 
-// reachable reports whether decisions seem to reach the edge without delay, because it has a watch
-// stream or never had one. A crashed receiver loses its stream long before its reports are missed.
+// reachable reports whether decisions should reach the edge without delay: it has a watch stream,
+// or never had one. A crashed receiver loses its stream long before its reports are missed.
 func (e *edge) reachable() bool { return e.streams > 0 || !e.watched }
 
 // lostAfter is the number of missed reports after which an edge is lost.

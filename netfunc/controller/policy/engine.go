@@ -47,7 +47,7 @@ type Signal struct {
 
 // Errors returned for events. The errors that wrap them read as one sentence.
 var (
-	ErrUnknownEdge = errors.New("no edge of this name is registered: say hello first")
+	ErrUnknownEdge = errors.New("no edge of this name is registered; send a hello first")
 	ErrUnknownFlow = errors.New("no flow to this destination")
 	ErrStale       = errors.New("the generation is no longer in force")
 	ErrPinned      = errors.New("the mode of the flow does not eliminate paths")
@@ -781,7 +781,7 @@ func (e *Engine) forgetDecisions() {
 	}
 }
 
-// Flows returns all flows by destination.
+// Flows returns all flows, sorted by destination.
 func (e *Engine) Flows() []api.Flow {
 	out := make([]api.Flow, 0, len(e.flows))
 	for _, f := range e.each() {
@@ -799,7 +799,7 @@ func (e *Engine) Flow(dst netip.Addr) (api.Flow, bool) {
 	return f.viewing(), true
 }
 
-// Edges returns all edges by name.
+// Edges returns all edges, sorted by name.
 func (e *Engine) Edges() []api.EdgeStatus {
 	out := make([]api.EdgeStatus, 0, len(e.edges))
 	for _, name := range e.names() {

@@ -754,7 +754,7 @@ func TestReasonOfAnEdge(t *testing.T) {
 	}
 }
 
-// Pairing selects the edge with the longest prefix and the named peer, but no lost edge.
+// Pairing selects the edge with the longest prefix and the named peer, and never a lost edge.
 func TestPairing(t *testing.T) {
 	prefix := netip.MustParsePrefix
 	sender := func(name, peer, towards string) api.Edge {

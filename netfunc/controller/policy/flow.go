@@ -8,7 +8,7 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// source distinguishes the viewers behind one address and the edges that observe them.
+// source identifies a viewer behind an address, as observed by one edge.
 type source struct {
 	edge   string
 	viewer netip.AddrPort
@@ -72,7 +72,7 @@ func (f *flow) rearm(c Config) time.Duration { return c.Rearm << f.idle }
 // added paths are removed again, since they waste bandwidth and CPU time.
 func (f *flow) rest(c Config) time.Duration { return c.Rearm << f.vain }
 
-// restLossy is how long paths that did not carry the flow are not used, in re-arm times.
+// restLossy is the time for which paths that failed to carry the flow stay unused, in re-arm times.
 const restLossy = 16
 
 // unfit returns the paths that recently did not carry the flow.

@@ -135,8 +135,8 @@ func (s stream) starts(t *testing.T, seed uint64, length time.Duration) (time.Du
 	}
 }
 
-// decoding returns decoding times between two limits, with an extra 100 to 900 ms at intervals of
-// pauses.
+// decoding returns random decoding times between least and most. Once every pauses, unless it is 0,
+// decoding takes 100 to 900 ms longer.
 func decoding(least, most, pauses time.Duration) func(*rand.Rand, time.Duration) time.Duration {
 	next := pauses
 	return func(r *rand.Rand, at time.Duration) time.Duration {
@@ -152,7 +152,7 @@ func decoding(least, most, pauses time.Duration) func(*rand.Rand, time.Duration)
 // levels holds the frame sizes of Table I's streams, in 1400-byte packets.
 var levels = map[string]int{"NFOV": 210, "HD": 340, "FHD": 645}
 
-// table1 is path 1 of Table I.
+// table1 returns a stream over path 1 of Table I.
 func table1(packets int) stream {
 	const ms = time.Millisecond
 	return stream{

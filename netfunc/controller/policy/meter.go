@@ -100,9 +100,9 @@ func (m *meter) count(long bool, t Trigger) bool {
 	return long
 }
 
-// lateness judges an interval by the frame interval. A late packet alone proves nothing, as the viewer
-// may decode slowly or its own network may be bad. The trigger therefore fires only while the path
-// loses probes or is delayed by more than half the tolerance.
+// lateness compares an interval with the frame interval. A late packet alone proves nothing, as the
+// viewer may decode slowly or its own network may be bad. The trigger therefore fires only while the
+// path loses probes or is delayed by more than half the tolerance.
 func (m *meter) lateness(t Trigger, p strain, gap, frame time.Duration) string {
 	if frame == 0 {
 		m.count(gap > t.Interval, t)

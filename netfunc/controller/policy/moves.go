@@ -13,7 +13,7 @@ import (
 func (e *Engine) move(now time.Time, f *flow, state api.State, paths pathset.Set, d api.Decision) {
 	d.Destination, d.From, d.To, d.State = f.Destination, f.Paths, paths, state
 	if paths&^f.Paths != 0 {
-		// Being based on the time, generations grow even across a restart without state.
+		// Generations follow the clock, so they grow even across a restart that loses the state.
 		f.Generation = max(f.Generation+1, uint64(max(now.UnixMilli(), 1)))
 	}
 	switch {

@@ -207,7 +207,7 @@ func run(t *testing.T, script []byte) {
 }
 
 // Random sequences of events never leave a duplicating flow without paths, never act on another
-// generation, and end with the senders signalled.
+// generation, and end with the desired path sets at the senders.
 func TestProperties(t *testing.T) {
 	for seed := range 400 {
 		r := rand.New(rand.NewPCG(uint64(seed), 1))

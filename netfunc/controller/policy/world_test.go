@@ -224,7 +224,7 @@ func (w *world) see(name string) {
 	w.deliver()
 }
 
-// trouble fires the trigger, after edge b has seen a packet.
+// trouble fires the trigger. Edge b must have seen a packet before.
 func (w *world) trouble() {
 	w.t.Helper()
 	for range 3 {

@@ -55,13 +55,13 @@ func (a Auth) Validate() error {
 		whose[a.Token] = "auth.token"
 	}
 	if _, same := whose[a.EdgeToken]; same && a.EdgeToken != "" {
-		return errors.New("auth.edgeToken is the token of auth.token: edges would be operators")
+		return errors.New("auth.edgeToken is the same token as auth.token: edges would be operators")
 	}
 	whose[a.EdgeToken] = "auth.edgeToken"
 	for _, name := range slices.Sorted(maps.Keys(a.Edges)) {
 		token, setting := a.Edges[name], "auth.edges."+name
 		if other, same := whose[token]; same {
-			return fmt.Errorf("%s is the token of %s", setting, other)
+			return fmt.Errorf("%s is the same token as %s", setting, other)
 		}
 		whose[token] = setting
 	}
@@ -99,7 +99,7 @@ func (s *Server) admit(who access, r *http.Request) *api.Problem {
 		return refused
 	}
 	if !s.failing.allow(bucketKey{from: address(r)}, time.Now()) {
-		return &api.Problem{Status: http.StatusTooManyRequests, Detail: "too many attempts with a wrong token"}
+		return &api.Problem{Status: http.StatusTooManyRequests, Detail: "too many attempts without a valid token"}
 	}
 	detail := "the bearer token is missing"
 	if token != "" {

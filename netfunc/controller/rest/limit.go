@@ -13,7 +13,7 @@ type Rate struct {
 	Burst     int     // maximum burst
 }
 
-// failures limits the calls with a wrong token per address.
+// failures limits the calls without a valid credential, per address.
 var failures = Rate{PerSecond: 2, Burst: 20}
 
 // bucketKey identifies the owner of a token bucket.

@@ -1,6 +1,6 @@
 // Package rest is the controller's HTTP interface, with the calls of edges and operators, the OpenAPI
-// document and the status page. Every call requires a token or a client certificate; the page's
-// files and the health check do not.
+// document and the status page. If credentials are configured, every call requires a token or a
+// client certificate; the page's files and the health check do not.
 package rest
 
 import (
@@ -86,7 +86,7 @@ const (
 	operator               // an operator's token or client certificate
 )
 
-// routes lists all routes; openapi.yaml describes the same.
+// routes lists all routes; openapi.yaml documents them.
 func routes() []route {
 	return []route{
 		{"POST", "/v1/edges", edges, (*Server).hello},
@@ -124,8 +124,7 @@ func New(c Config, p *control.Plane) *Server {
 	return s
 }
 
-// handle returns a handler for the routes for which serves returns true. Other paths outside /v1/ go to
-// rest.
+// handle returns a handler for the routes that serves accepts. Other paths outside /v1/ go to rest.
 func (s *Server) handle(serves func(route) bool, rest http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	methods := map[string]string{}

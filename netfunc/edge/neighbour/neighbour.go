@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package neighbour tracks the link-layer state of an edge's paths: the device, its Ethernet address
-// and the next hop's.
+// Package neighbour tracks the link-layer state of an edge's paths: the device, its Ethernet
+// address, and the next hop's Ethernet address.
 //
 // Packets redirected by an eBPF program bypass the kernel's neighbour subsystem, so nothing
 // resolves or confirms their next hop. A Table does this. It follows the kernel's links and neighbours

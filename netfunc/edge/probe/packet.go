@@ -79,7 +79,7 @@ func parse(b, key []byte) (packet, error) {
 	return p, nil
 }
 
-// sign returns the authentication of a probe's first bytes.
+// sign returns the MAC of a probe's first bytes, or zeros without a key.
 func sign(b, key []byte) (mac [size - signed]byte) {
 	if len(key) > 0 {
 		h := hmac.New(sha256.New, key)

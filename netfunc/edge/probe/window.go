@@ -15,8 +15,8 @@ type window struct {
 	stats   Stats
 }
 
-// recent is the maximum age of probes that count for the current state of a path. It exceeds the time
-// after which a probe counts as lost.
+// recent is the maximum age of probes that count for the current state of a path. It exceeds the
+// default probe.timeout, after which a probe counts as lost.
 const recent = 2 * time.Second
 
 // sent is a probe.
@@ -70,7 +70,7 @@ func (w *window) answered(n uint32, now time.Time, dwell time.Duration) bool {
 	return true
 }
 
-// at returns the statistics at a time. Probes younger than the timeout do not count as lost yet.
+// at returns the statistics as of now. Probes younger than the timeout do not count as lost yet.
 func (w *window) at(now time.Time) Stats {
 	s := w.stats
 	var all, late tally

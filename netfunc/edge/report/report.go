@@ -103,7 +103,7 @@ func (r *Reporter) Uplink(o api.Observation) {
 }
 
 // Eliminate reports paths to remove, and retries until delivery. The elimination is merged with an
-// undelivered one of the same destination.
+// undelivered one of the same destination and generation, and replaces an older one.
 func (r *Reporter) Eliminate(e api.Elimination) {
 	r.init()
 	r.mu.Lock()

@@ -224,7 +224,7 @@ class Engine:
     def edge(self, name: str) -> Edge:
         """Return an edge; Refused if it is not registered."""
         if name not in self.edges:
-            raise Refused(404, f"edge {name[:64]} is not registered: say hello first", UNKNOWN_EDGE)
+            raise Refused(404, f"edge {name[:64]} is not registered; send a hello first", UNKNOWN_EDGE)
         return self.edges[name]
 
     # Decisions
@@ -342,7 +342,7 @@ class Engine:
     def _move(self, now: float, flow: Flow, state: str, to: Paths, kind: str, why: str, **more: Any) -> None:
         before = flow.paths
         if to - before:
-            # Based on the time, generations also grow across a restart without state.
+            # Generations follow the clock, so they grow even across a restart that loses the state.
             flow.generation = max(flow.generation + 1, int(self.wall(now) * 1000))
         if state != flow.state:
             flow.state, flow.since = state, self.stamp(now)

@@ -348,7 +348,7 @@ class EdgeLab(Lab):
         for i in self.paths:
             self._veth(self.switches, f"p{i}a", self.edge, f"p{i}b")
             run("ip", "-n", self.edge, "addr", "add", f"10.9.{i}.254/24", "dev", f"p{i}b")
-            # A switch answers no ARP; without a next hop the edge considers the path down.
+            # A switch does not answer ARP; without a next hop the edge considers the path down.
             neighbour = ["neigh", "replace", f"10.9.{i}.1", "lladdr", "02:00:00:00:00:01"]
             run("ip", "-n", self.edge, *neighbour, "dev", f"p{i}b", "nud", "permanent")
         self._veth(self.switches, "mgmt", self.edge, "mgmt")
