@@ -603,8 +603,8 @@ func TestKeyRotation(t *testing.T) {
 	}
 }
 
-// TestAnonymous checks that anonymous rights need no token. If there are none, a session without a
-// token is closed.
+// TestAnonymous checks that anonymous rights need no token. Without them, a session without a token
+// is closed.
 func TestAnonymous(t *testing.T) {
 	t.Parallel()
 	x := newIssuer(t, "EdDSA")
@@ -687,7 +687,7 @@ func (a *authority) client(name string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key}
 }
 
-// TestClientCertificate checks that a configured client certificate replaces a token.
+// TestClientCertificate checks that a configured client certificate works in place of a token.
 func TestClientCertificate(t *testing.T) {
 	t.Parallel()
 	ours, theirs := newAuthority(t), newAuthority(t)

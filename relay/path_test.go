@@ -23,7 +23,7 @@ import (
 	"holocast/internal/quiccc"
 )
 
-// pathLab is a host of publishers and viewers, a router, and a relay's host. Programs run as
+// pathLab is a host with publishers and viewers, a router, and the relay's host. Programs run as
 // processes.
 type pathLab struct {
 	t                    *testing.T
@@ -232,7 +232,8 @@ func TestShrinkingPath(t *testing.T) {
 			host := net.JoinHostPort(c.ip, "4443")
 			publisher := l.publish("moqt://" + host)
 			viewers := []*programtest.Process{l.run(envView, "moqt://"+host), l.run(envView, "https://"+host+"/test")}
-			// Discovery sends a probe every five round trips; a few seconds of pictures suffice.
+			// Path MTU discovery sends a probe every five round trips, so a few seconds of pictures
+			// suffice.
 			for range 20 {
 				for _, v := range viewers {
 					l.picture(v, time.Now())

@@ -635,8 +635,8 @@ func TestEndOfTrack(t *testing.T) {
 	}
 }
 
-// TestPublishMeetsSubscribe checks that if a publisher's PUBLISH and the relay's SUBSCRIBE of a track
-// cross, whichever is accepted serves the waiting subscriber (§5.1, §9.5).
+// TestPublishMeetsSubscribe checks that if a publisher's PUBLISH and the relay's SUBSCRIBE for a
+// track cross, whichever is accepted serves the waiting subscriber (§5.1, §9.5).
 func TestPublishMeetsSubscribe(t *testing.T) {
 	r := start(t, short())
 	p := r.dial(moqt.Handler{Subscribe: func(req *moqt.SubscribeRequest) {

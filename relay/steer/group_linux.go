@@ -59,9 +59,10 @@ func Listen(addr string, n int, key *[32]byte) (*Group, error) {
 	return g, nil
 }
 
-// begin opens the sockets of an unused address.
+// begin opens the group's sockets at an unused address.
 func (g *Group) begin(addr string, n int, program *ebpf.Program) error {
-	// Open the first socket without SO_REUSEPORT, so that this fails if another program uses the address.
+	// Open the first socket without SO_REUSEPORT, so that opening it fails if another program uses
+	// the address.
 	c, err := udpio.Listen(addr, nil)
 	if err != nil {
 		return err

@@ -206,8 +206,8 @@ func (x *reader) findPoses(r *recording.Reader, t catalog.Track) error {
 	}
 }
 
-// pose returns the camera's pose at the given time, in µs since 1970, from the last event that
-// covers it.
+// pose returns the camera's pose at the given time, in µs since 1970: that of the last event up to
+// then, or else the initial pose.
 func (s *stream) pose(at uint64) camera.Transform {
 	for _, e := range slices.Backward(s.moves) {
 		if e.T <= int64(at/1000) {
