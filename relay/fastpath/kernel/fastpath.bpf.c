@@ -360,7 +360,7 @@ static __always_inline bool build_packet(struct work *w, struct viewer *v, __u64
 		w->sealed.tag[0] = w->sealed.tag[1] = 0;
 	}
 	OPAQUE(frame);
-	if (frame > AEAD_TEXT) /* the check must be here: before Linux 6.18 the verifier loses the bound */
+	if (frame > AEAD_TEXT) /* must be here, as the verifier loses the bound before Linux 6.18 */
 		return false;
 	__u8 *end = (__u8 *)w->sealed.text + frame;
 	*(__u64 *)end = w->sealed.tag[0];
@@ -466,7 +466,7 @@ __noinline int forward(struct __sk_buff *skb, struct subscription *sub)
 	w->copy.size = frame + AEAD_TAG;
 	w->copy.ready = true;
 	int error = bpf_clone_redirect(skb, ifindex, 0);
-	if (w->copy.ready) { /* viewer_egress is not attached to that interface, so the clone was sent unchanged */
+	if (w->copy.ready) { /* viewer_egress is not attached to that interface, so the clone left unchanged */
 		w->copy.ready = false;
 		v->on = 0; /* suspended until user space resumes it, as after an address change */
 		return COUNT_FAILED;
