@@ -253,7 +253,8 @@ func (x *run) followCatalog(t *track) error {
 	}
 }
 
-// follow records a track of the catalog. It starts again whenever the track's publisher returns.
+// follow records a track of the catalog. It subscribes again whenever the track's publisher
+// returns.
 func (x *run) follow(name moqt.TrackName, limits parts.Limits) {
 	t, ok := x.claim(name)
 	if !ok {
@@ -279,7 +280,7 @@ func (x *run) follow(name moqt.TrackName, limits parts.Limits) {
 	}
 }
 
-// receive records a subscription until it ends. It returns why the subscription ended.
+// receive records a subscription until it ends, and returns the reason.
 func (x *run) receive(sub *moqt.Subscription, t *track) error {
 	ctx, stop := context.WithCancel(x.ctx)
 	var wg sync.WaitGroup

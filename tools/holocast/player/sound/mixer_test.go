@@ -12,7 +12,7 @@ import (
 	"holocast/internal/opus"
 )
 
-// epoch is the start of the tests' time.
+// epoch is the start time of the tests.
 var epoch = time.Unix(1_800_000_000, 0)
 
 // scene plays a microphone and pictures into a mixer, in fake time.
@@ -95,7 +95,7 @@ func (s *scene) run(d time.Duration) {
 	}
 }
 
-// heard returns the time from the newest click to its sound.
+// heard returns the delay of the newest click: the time from its capture to its sound.
 func (s *scene) heard() time.Duration {
 	s.t.Helper()
 	from := len(s.recording) - SampleRate
@@ -123,7 +123,8 @@ func (s *scene) heard() time.Duration {
 	return (time.Duration(at) * time.Second / SampleRate) % time.Second
 }
 
-// near checks a duration to within the error that is not stretched, and the click's own length.
+// near checks a duration. It allows for the deviation that the mixer does not correct, and for the
+// click's own length.
 func near(t *testing.T, what string, got, want time.Duration) {
 	t.Helper()
 	if (got - want).Abs() > 7*time.Millisecond {
