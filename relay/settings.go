@@ -124,7 +124,7 @@ var settings = slices.Concat(
 		},
 		{
 			Key: "auth", Reload: true,
-			Help: "Who may publish and subscribe: holders of a token (JWT), of a client certificate, or anyone.",
+			Help: "Who may publish and subscribe: holders of a token (JWT) or client certificate, or anyone.",
 		},
 		{
 			Key: "auth.keys", OldFlag: "keys",

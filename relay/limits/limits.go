@@ -330,7 +330,7 @@ type Usage struct {
 	Kind    Kind
 	Scope   Scope
 	Limit   int64  // 0 means no limit
-	Used    int64  // of the session or address that uses most; per second for rates
+	Used    int64  // of the session or address that uses the most; per second for rates
 	Limited uint64 // refusals and delays
 }
 

@@ -306,7 +306,7 @@ func withoutQuery(path string) string {
 	return path
 }
 
-// Sessions returns the open sessions by their unique numbers.
+// Sessions returns the open sessions, except for bridges, by their unique numbers.
 func (r *Router) Sessions() map[uint64]*moqt.Session {
 	r.mu.Lock()
 	defer r.mu.Unlock()

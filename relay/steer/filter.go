@@ -73,8 +73,8 @@ func (s shares) filter() (list []bpf.Instruction) {
 			bpf.RetConstant{Val: pass},
 		}
 	}
-	// word compares four bytes of the IP header with part of an address. Only if they match, the
-	// instructions in then are executed.
+	// word compares four bytes of the IP header with part of an address, and runs the instructions in
+	// then only if they match.
 	word := func(off uint32, address []byte, then []bpf.Instruction) []bpf.Instruction {
 		return append([]bpf.Instruction{
 			bpf.LoadAbsolute{Off: network + off, Size: 4},

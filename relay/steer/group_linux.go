@@ -42,9 +42,10 @@ func requirements() []bpfload.Requirement {
 	}
 }
 
-// Listen opens n sockets, at least two, at addr ("host:port"), which no other program may be using. If
-// the kernel cannot steer packets, it opens one, and Off returns why. With the key of an earlier run,
-// packets of that run's connections pass the filter. If key is nil, a key is generated.
+// Listen opens n sockets, but at least two and at most MaxSockets, at addr ("host:port"), which no
+// other program may be using. If the kernel cannot steer packets, it opens one, and Off returns
+// why. With the key of an earlier run, packets of that run's connections pass the filter. If key is
+// nil, a key is generated.
 func Listen(addr string, n int, key *[32]byte) (*Group, error) {
 	program, all, acceptors, err := load()
 	if err != nil {

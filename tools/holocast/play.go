@@ -433,7 +433,8 @@ func writeFile(path string, write func(io.Writer) error) error {
 	return nil
 }
 
-// liveLine shows a line that is redrawn on terminals and repeated elsewhere.
+// liveLine shows a status line. On a terminal it is redrawn in place; elsewhere, every update is a
+// new line.
 type liveLine struct {
 	f        *os.File
 	terminal bool

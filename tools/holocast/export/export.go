@@ -108,7 +108,8 @@ func (x *reader) close() error {
 	return x.r.Close()
 }
 
-// findCameras reads the recording's first catalog.
+// findCameras selects the cameras' tracks from the recording's first catalog, and reads their
+// poses.
 func (x *reader) findCameras(path string) error {
 	r, err := recording.Open(path)
 	if err != nil {
@@ -308,9 +309,10 @@ func (s *stream) cloud(f *frame) (pointcloud.Points, error) {
 // camera's frame.
 const mergeDepth = 4
 
-// PLY writes one file per frame into dir. They are called frame-000000.ply and so on if merged,
-// otherwise camera-0/frame-000000.ply and so on. A merged frame consists of the first camera's
-// frame and each other camera's closest frame by capture time, at most half a frame interval away.
+// PLY writes one file per frame into dir. The files are called frame-000000.ply and so on if
+// merged, otherwise camera-0/frame-000000.ply and so on. A merged frame consists of the first
+// camera's frame and each other camera's closest frame by capture time, at most half a frame
+// interval away.
 func PLY(ctx context.Context, path, dir string, merged bool, cfg Config) (Result, error) {
 	x, err := open(path, cfg)
 	if err != nil {
@@ -372,8 +374,8 @@ func (x *reader) merged(ctx context.Context, dir string) error {
 		}
 		return x.write(dir, x.result.Frames, all)
 	}
-	// A frame is written once its successor has arrived. By then the other cameras' frames of the
-	// same time have arrived, too.
+	// A frame is written once its successor has arrived. By then the other cameras' frames from the
+	// same time have also arrived.
 	var pending *frame
 	emit := func() error {
 		if pending == nil {

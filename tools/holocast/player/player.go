@@ -490,7 +490,7 @@ func (s *settling) check() {
 }
 
 // watch receives one camera's track until the track or the connection ends. It calls received for
-// every object.
+// every object that was not fetched.
 func (p *Player) watch(ctx context.Context, s *moqt.Session, name moqt.TrackName, f *feed, received func()) {
 	for {
 		sub, err := connect.Subscribe(ctx, s, name, f.timeout(p.cfg.DeliveryTimeout), true)

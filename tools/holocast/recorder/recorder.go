@@ -1,7 +1,7 @@
 // Package recorder records a session at its relay. It records every object of the catalog, of the
-// tracks in it, and of the viewers' receipts, exactly as received. Other tracks in the session's
-// namespace are recorded on request. The relay's own tracks, such as its clock, belong to no
-// session and are not recorded.
+// tracks in it, and of the viewers' receipts, exactly as received, except that frames in datagrams
+// are recorded as complete objects. Other tracks in the session's namespace are recorded on
+// request. The relay's own tracks, such as its clock, belong to no session and are not recorded.
 package recorder
 
 import (
