@@ -324,7 +324,7 @@ func (c *conn) forwarded(p location) bool {
 }
 
 // passedOn records that user space sent an object that the kernel did not send. If it was the last
-// fallback, later objects can no longer overtake one.
+// fallback, later objects can no longer overtake a fallback.
 func (c *conn) passedOn(p location) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -179,7 +179,7 @@ func TestHandshakes(t *testing.T) {
 }
 
 // TestHandshakesOfManyAddresses checks that the total limit applies to addresses that connect once
-// each, and that each must validate its address meanwhile.
+// each, and that meanwhile most of them must validate their address.
 func TestHandshakesOfManyAddresses(t *testing.T) {
 	const limit, seconds, attempts = 100, 5, 2000 // attempts per second
 	k := newClocked(t, Config{Handshakes: Bounds{Address: 50, All: limit}})

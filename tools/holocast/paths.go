@@ -51,7 +51,7 @@ type pathMeter struct {
 	last    pathSample    // shown by live, or the last of the session
 }
 
-// pathSample is a reading of the paths at a time.
+// pathSample is a reading of the paths at one moment.
 type pathSample struct {
 	at    time.Time
 	paths []multipath.PathStats

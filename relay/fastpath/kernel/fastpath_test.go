@@ -167,7 +167,7 @@ func object(t testing.TB, alias, group, id uint64, payload []byte) []byte {
 	return b
 }
 
-// TestForward forwards an object for each combination of addresses and headers, and opens the
+// TestForward forwards an object for each combination of addresses and headers, and decrypts the
 // viewer's packet.
 func TestForward(t *testing.T) {
 	tests := map[string]setting{

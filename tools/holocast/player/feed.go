@@ -421,8 +421,9 @@ func (f *feed) damaged() {
 	f.counters.damaged++
 }
 
-// enqueueRecorded queues the last of the recorded frames, which is due now. skipped counts the due
-// frames before it, which are dropped. In layout W they are decoded from the last key frame on.
+// enqueueRecorded queues the last of the due recorded frames. The frames before it are dropped, and
+// skipped is their number. In layout W they are decoded from the last key frame on, but not
+// displayed.
 func (f *feed) enqueueRecorded(due []*frame, skipped int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

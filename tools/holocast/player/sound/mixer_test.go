@@ -196,7 +196,7 @@ func TestLoss(t *testing.T) {
 	}
 }
 
-// TestReplay plays a replay that starts over every 3 s.
+// TestReplay checks that sound stays in step in a replay that starts over every 3 s.
 func TestReplay(t *testing.T) {
 	s := newScene(t)
 	s.m.Use(s.clock, Shared)
@@ -214,7 +214,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestPause pauses and seeks in a recording.
+// TestPause checks that sound pauses with a recording, and is in step again after a seek.
 func TestPause(t *testing.T) {
 	s := newScene(t)
 	state := Running
@@ -238,7 +238,8 @@ func TestPause(t *testing.T) {
 	near(t, "sound", s.heard(), s.delay)
 }
 
-// TestHostilePackets plays damaged packets between good ones.
+// TestHostilePackets checks that damaged packets between good ones are refused and do not affect
+// the sound.
 func TestHostilePackets(t *testing.T) {
 	good := func(s *scene) Packet { return Packet{Timestamp: s.at.Add(s.offset), Data: s.last} }
 	for _, c := range []struct {
@@ -276,7 +277,7 @@ func TestHostilePackets(t *testing.T) {
 	}
 }
 
-// TestManyTracks announces more microphones than a session may have.
+// TestManyTracks checks that the mixer refuses more microphones than a session may have.
 func TestManyTracks(t *testing.T) {
 	s := newScene(t)
 	s.run(blockTime * 3)
