@@ -823,7 +823,8 @@ func TestForeignOrigins(t *testing.T) {
 	}
 }
 
-// TestForeignOriginsWebTransport checks that the same rules apply to WebTransport sessions.
+// TestForeignOriginsWebTransport checks that the rules of TestForeignOrigins apply to WebTransport
+// sessions too.
 func TestForeignOriginsWebTransport(t *testing.T) {
 	p := start(t, "--origins", "https://viewer.example")
 	for origin, allowed := range map[string]bool{
@@ -856,7 +857,8 @@ func TestForeignOriginsWebTransport(t *testing.T) {
 	}
 }
 
-// TestTokenCommand checks that relay and clients accept the keys and tokens that the program creates.
+// TestTokenCommand checks that relay and clients accept the keys and tokens that the relay program
+// creates.
 func TestTokenCommand(t *testing.T) {
 	dir := t.TempDir()
 	run := func(args ...string) (stdout string) {

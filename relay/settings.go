@@ -131,13 +131,13 @@ var settings = slices.Concat(
 			Help: "Keys that sign tokens: files (JWK, PEM or shared secret) or https URLs of key sets.",
 			More: "Tokens are JWTs signed with EdDSA, ES256, RS256 or HS256; a shared secret has at least 32 " +
 				`bytes. "relay key FILE" generates a key, "relay token" a token. Changed files are loaded ` +
-				"automatically, URLs after every refresh, both on SIGHUP. Removing a key ends the sessions whose " +
-				"tokens it signed.",
+				"automatically, URLs at the refresh interval; SIGHUP reloads both. Removing a key ends the sessions " +
+				"whose tokens it signed.",
 		},
 		{Key: "auth.refresh", Range: config.Positive, Help: "Interval between reads of key URLs."},
 		{
 			Key:  "auth.revoked",
-			Help: "File of revoked tokens, one ID or subject per line.",
+			Help: "File of revoked tokens and client certificates: one ID, subject or name per line.",
 			More: "Sessions that use them end.",
 		},
 		{Key: "auth.issuer", Help: `Required iss claim; "" accepts any.`},

@@ -795,7 +795,7 @@ func TestPublishBlocked(t *testing.T) {
 	if err := viewer.SubscribeTracks(r.ctx, moqt.Namespace{"many"}); err != nil {
 		t.Fatal(err)
 	}
-	// Together they exceed a session's stream limit; each has half of it.
+	// Together the publishers exceed a session's stream limit; each publishes half of the tracks.
 	const each = 600
 	for _, who := range []string{"one", "other"} {
 		p := r.dial(moqt.Handler{Subscribe: func(req *moqt.SubscribeRequest) { _, _ = req.Accept(moqt.TrackInfo{}) }})

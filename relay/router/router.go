@@ -391,7 +391,7 @@ func (c *client) publishNamespace(req *moqt.NamespaceRequest) {
 	log.Info("namespace withdrawn", "reason", reason(err))
 }
 
-// Offer publishes a namespace whose tracks come from up until withdraw is called. It immediately
+// Offer publishes a namespace, whose tracks come from up, until withdraw is called. It immediately
 // subscribes to the tracks that viewers already use.
 func (r *Router) Offer(ns moqt.Namespace, up Upstream) (withdraw func()) {
 	o := &offer{ns, up}

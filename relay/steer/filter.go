@@ -29,7 +29,7 @@ func newTagger(key *[32]byte) tagger {
 	return tagger{at(0), at(1) | 1, at(2), at(3) | 1}
 }
 
-// tag returns the last byte of a connection ID with these first bytes.
+// tag returns the last byte of the connection ID that begins with id.
 func (t tagger) tag(id [IDLength - 1]byte) byte {
 	a := (binary.BigEndian.Uint32(id[:]) ^ t.x) * t.times
 	a += (uint32(binary.BigEndian.Uint16(id[4:])) ^ t.y) * t.plus

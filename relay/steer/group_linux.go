@@ -181,7 +181,7 @@ func (g *Group) Accept() error {
 // groupFiles is the number of files of a group.
 const groupFiles = 2
 
-// Files returns the files that another process needs to Join. The caller closes them.
+// Files returns the files that another process passes to Join. The caller closes them.
 func (g *Group) Files() ([]*os.File, error) {
 	if g.off != nil {
 		return nil, g.off

@@ -82,7 +82,7 @@ func (v *Viewer) measure(now time.Time) {
 	}
 }
 
-// useful limits a rate to the rate of all tiles at all qualities.
+// useful caps a rate at the combined rate of all tiles at all qualities.
 func (v *Viewer) useful(rate float64) float64 {
 	most := 0.0
 	if v.latest != nil {
