@@ -319,7 +319,7 @@ func (s *server) serve(ctx context.Context) error {
 			if failed := s.resume(ctx); failed != nil {
 				return errors.Join(err, failed)
 			}
-			s.log.Error("successor failed, this process accepts new sessions again", "err", err)
+			s.log.Error("successor failed; this process accepts new sessions again", "err", err)
 		}
 	}
 }

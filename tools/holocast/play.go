@@ -346,7 +346,7 @@ func (o playOptions) sphere() (*sphere.Config, error) {
 			return (video == "" || t.Video == video) && (user == "" || t.User == user)
 		})
 		if at < 0 {
-			return nil, fmt.Errorf("--gaze: %s has no trace of video %q and user %q", path, video, user)
+			return nil, fmt.Errorf("--gaze: %s has no trace for video %q and user %q", path, video, user)
 		}
 		cfg.Head = traces[at].At
 		for i, t := range traces {

@@ -142,7 +142,7 @@ func (p *Player) sphereSound() func(sphere.SoundPacket) {
 	}
 	return func(x sphere.SoundPacket) {
 		if x.Track.Codec != catalog.CodecOpus {
-			p.cfg.Sound.Refuse(x.Track.Name, fmt.Errorf("the codec is %.40q; only opus is played", x.Track.Codec))
+			p.cfg.Sound.Refuse(x.Track.Name, fmt.Errorf("the codec is %.40q; only opus is supported", x.Track.Codec))
 			return
 		}
 		packet, err := sound.ParsePacket(x.Properties, x.Payload)

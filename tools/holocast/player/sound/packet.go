@@ -68,7 +68,7 @@ func checkOne(b []byte, t *track) error {
 	case n != t.samples:
 		return fmt.Errorf("a packet has %d samples, but the track's have %d", n, t.samples)
 	case int(b[0]>>2&1) != t.channels-1:
-		return errors.New("a packet contradicts the track's channels")
+		return errors.New("a packet's channels differ from the track's")
 	}
 	return nil
 }
