@@ -603,8 +603,8 @@ func TestKeyRotation(t *testing.T) {
 	}
 }
 
-// TestAnonymous checks that anonymous rights need no token. If there are none, a session without a
-// token is closed.
+// TestAnonymous checks that anonymous rights need no token. Without them, a session without a token
+// is closed.
 func TestAnonymous(t *testing.T) {
 	t.Parallel()
 	x := newIssuer(t, "EdDSA")
@@ -687,7 +687,7 @@ func (a *authority) client(name string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key}
 }
 
-// TestClientCertificate checks that a configured client certificate replaces a token.
+// TestClientCertificate checks that a configured client certificate works in place of a token.
 func TestClientCertificate(t *testing.T) {
 	t.Parallel()
 	ours, theirs := newAuthority(t), newAuthority(t)
@@ -823,7 +823,8 @@ func TestForeignOrigins(t *testing.T) {
 	}
 }
 
-// TestForeignOriginsWebTransport checks that the same rules apply to WebTransport sessions.
+// TestForeignOriginsWebTransport checks that the rules of TestForeignOrigins apply to WebTransport
+// sessions too.
 func TestForeignOriginsWebTransport(t *testing.T) {
 	p := start(t, "--origins", "https://viewer.example")
 	for origin, allowed := range map[string]bool{
@@ -856,7 +857,8 @@ func TestForeignOriginsWebTransport(t *testing.T) {
 	}
 }
 
-// TestTokenCommand checks that relay and clients accept the keys and tokens that the program creates.
+// TestTokenCommand checks that relay and clients accept the keys and tokens that the relay program
+// creates.
 func TestTokenCommand(t *testing.T) {
 	dir := t.TempDir()
 	run := func(args ...string) (stdout string) {

@@ -9,7 +9,7 @@ import (
 	"holocast/internal/service"
 )
 
-// resetKey returns the key for stateless resets (RFC 9000 §10.3), by which peers learn immediately that
+// resetKey returns the key for stateless resets (RFC 9000 §10.3), which tell peers immediately that
 // their session ended. It is derived from the certificate's key and thus survives a restart. A
 // development certificate does not survive one; resetKey then returns own, the key of this process.
 func resetKey(cfg Config, cert *service.Certificate, own *[32]byte) (*[32]byte, error) {

@@ -46,9 +46,9 @@ func followClock(t *testing.T, s *moqt.Session) *clock.Estimator {
 	return e
 }
 
-// TestWallClockStep steps the wall clock of relay, publisher and viewers five minutes ahead and back.
-// Sessions whose tokens remain valid lose no frame, including one opened in between, and frame delays
-// do not change. A session whose token has expired at the new time ends.
+// TestWallClockStep steps the wall clock of relay, publisher and viewers five minutes ahead and
+// back. Sessions whose tokens remain valid, including one opened between the steps, lose no frame,
+// and frame delays do not change. A session whose token has expired at the new time ends.
 func TestWallClockStep(t *testing.T) {
 	if os.Getenv(report.ClockVariable) == "" {
 		t.Skip("this test sets the machine's clock, and runs in the virtual machines of make test-kernels alone")

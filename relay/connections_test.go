@@ -20,8 +20,8 @@ import (
 	"holocast/relay/steer"
 )
 
-// BenchmarkConnections opens and closes concurrent sessions at a listener with one socket, and at one
-// with a socket for each of two processors. Clients and listener share the process.
+// BenchmarkConnections opens and closes concurrent sessions at a listener with one socket, and at
+// one with two sockets, one per processor. Clients and listener share the process.
 func BenchmarkConnections(b *testing.B) {
 	for _, n := range []int{1, 2} {
 		b.Run(fmt.Sprint("sockets=", n), func(b *testing.B) {

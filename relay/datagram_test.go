@@ -17,7 +17,7 @@ import (
 )
 
 // TestFramesInDatagrams sends frames as datagrams through the relay to viewers on both transports.
-// Both hops lose parts; viewers FETCH them from the relay's cache or, through it, from the
+// Both hops lose parts; viewers FETCH them from the relay, which answers from its cache or asks the
 // publisher.
 func TestFramesInDatagrams(t *testing.T) {
 	for _, scheme := range []string{"moqt", "https"} {
@@ -130,8 +130,8 @@ func fetchParts(t *testing.T, sub *moqt.Subscription) (ids []uint64) {
 	}
 }
 
-// TestRepairsAreMerged lets viewers fetch overlapping ranges of parts lost on the first hop while the
-// publisher does not answer. The relay requests each part once.
+// TestRepairsAreMerged makes viewers fetch overlapping ranges of parts lost on the first hop while
+// the publisher does not answer. The relay requests each part once.
 func TestRepairsAreMerged(t *testing.T) {
 	const last = 15
 	relay := start(t)

@@ -46,7 +46,8 @@ func listenPort(listen string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// newFastPathMetrics returns the metrics of the kernel fast path. While it is off, only enabled is set.
+// newFastPathMetrics returns the metrics of the kernel fast path. While it is off, only the enabled
+// metric is set.
 func newFastPathMetrics(fast *fastpath.Manager) *service.Metrics {
 	m := service.NewMetrics("holocast_relay_fastpath_")
 	var (

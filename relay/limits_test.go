@@ -206,8 +206,8 @@ func TestHandshakeLimit(t *testing.T) {
 	eventually(t, "it may connect again", func() bool { return connect() == nil })
 }
 
-// TestInitialsLimit checks that a flood of Initial packets from one address does not prevent others
-// from connecting, nor that address itself once the flood has stopped.
+// TestInitialsLimit checks that others can connect during a flood of Initial packets from one
+// address, and that this address itself can connect once the flood has stopped.
 func TestInitialsLimit(t *testing.T) {
 	p := start(t, "--limits", "initials.address=100")
 	to, err := net.ResolveUDPAddr("udp", p.udp)
@@ -352,8 +352,8 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestGreedyPublisherIsSlowedDown checks that a publisher that sends all it can is limited to its rate,
-// and that another one loses no frame.
+// TestGreedyPublisherIsSlowedDown checks that a publisher that sends as fast as it can is limited
+// to its rate, and that another one loses no frame.
 func TestGreedyPublisherIsSlowedDown(t *testing.T) {
 	p := start(t, "--limits", "bytes.all=2000000", "--limits", "cached.session=1000000")
 	honest := origin.NewTrack(points, nil, origin.Limits{})

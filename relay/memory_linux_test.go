@@ -40,8 +40,8 @@ func newCgroup(t *testing.T, limit int64) (procs string) {
 	return ""
 }
 
-// TestSmallCgroup checks that a relay survives a cgroup's memory limit that its tracks exceed, and that
-// every viewer receives every frame.
+// TestSmallCgroup checks that a relay whose tracks exceed its cgroup's memory limit survives, and
+// that every viewer receives every frame.
 func TestSmallCgroup(t *testing.T) {
 	const (
 		limit  = 96 << 20

@@ -26,7 +26,7 @@ func newMetrics(r *router.Router, ln *moqt.Listener) *service.Metrics {
 			"Subgroup deliveries started; a subgroup for n viewers counts n times.")
 		dropped   = m.Counter("dropped_subgroups_total", "Subgroup deliveries dropped, by reason.", "reason")
 		datagrams = m.Counter("dropped_datagrams_total",
-			"Datagrams for a viewer dropped: queue full, or subscription ended.")
+			"Datagrams dropped for a viewer: queue full, or subscription ended.")
 		repaired = m.Counter("repaired_datagrams_total",
 			"Datagrams fetched from publishers because they were lost or sent before the first viewer joined.")
 		rtt    = m.Gauge("session_rtt_seconds", "Smoothed round-trip time of a session.", "session", "peer")
@@ -127,7 +127,7 @@ func newLimitMetrics(l *limits.Limits) *service.Metrics {
 		limit = m.Gauge("limit", "Limit per session, per address or in total; 0 = unlimited. Rates are per second.",
 			"kind", "scope")
 		used = m.Gauge("limit_used",
-			"Current use of each limit, by the session or address that uses most, or in total.", "kind", "scope")
+			"Current use of each limit: the highest of any session or address, or the total.", "kind", "scope")
 		reached = m.Counter("limit_reached_total",
 			"Refusals and delays caused by a limit; for initials, packets dropped.", "kind", "scope")
 	)

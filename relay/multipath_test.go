@@ -27,7 +27,8 @@ func (p *process) dialPaths() *moqt.Session {
 	return s
 }
 
-// TestMultipath: a session over two paths delivers frames, and metrics and the live page show its paths.
+// TestMultipath checks that a session over two paths delivers frames, and that metrics and the live
+// page show its paths.
 func TestMultipath(t *testing.T) {
 	p := start(t)
 	tr := origin.NewTrack(points, nil, origin.Limits{})
@@ -79,7 +80,7 @@ func TestMultipath(t *testing.T) {
 	}
 }
 
-// TestRefusedPath: metrics count a connection that says no HELLO.
+// TestRefusedPath checks that metrics count a connection that sends no HELLO.
 func TestRefusedPath(t *testing.T) {
 	p := start(t)
 	conf := pinned(t, p.hash)
@@ -102,7 +103,7 @@ func TestRefusedPath(t *testing.T) {
 	}
 }
 
-// TestMultipathOff: without multipath, a client with two paths gets an ordinary session.
+// TestMultipathOff checks that without multipath, a client with two paths gets an ordinary session.
 func TestMultipathOff(t *testing.T) {
 	p := start(t, "--multipath=false")
 	tr := origin.NewTrack(points, nil, origin.Limits{})

@@ -89,8 +89,8 @@ func TestSharedSubject(t *testing.T) {
 	expect(t, sub, 2, []byte("of the second"))
 }
 
-// TestOtherIdentityTakesOver checks that when another identity replaces a publisher that left, viewers'
-// subscriptions end. After subscribing again, they receive its frames.
+// TestOtherIdentityTakesOver checks that when another identity replaces a publisher that left,
+// viewers' subscriptions end. After subscribing again, they receive the new publisher's frames.
 func TestOtherIdentityTakesOver(t *testing.T) {
 	x := newIssuer(t, "EdDSA")
 	p := start(t, "--auth-keys", x.file)

@@ -8,8 +8,9 @@ import (
 	"holocast/internal/pairing"
 )
 
-// TestPairing checks that codes can be created on the relay's machine and at the admin address, but not
-// by pages of other sites, and that anyone who has a code can read its address.
+// TestPairing checks that codes can be created on the relay's machine and at the admin address, but
+// not by pages of other sites, and that anyone who has a code can read the address deposited under
+// it.
 func TestPairing(t *testing.T) {
 	p := start(t, "--http", ":0", "--admin", "127.0.0.1:0")
 	_, port, _ := strings.Cut(p.http, "]:")
@@ -22,7 +23,7 @@ func TestPairing(t *testing.T) {
 		if got, err := pairing.Resolve(t.Context(), web+path); got != "moqt://relay/demo" || err != nil {
 			t.Errorf("%s: %q %v", base, got, err)
 		}
-		// At the admin address codes can only be created.
+		// The admin address creates codes but does not resolve them.
 		if _, err := pairing.Resolve(t.Context(), "http://"+p.admin+path); err == nil {
 			t.Error("the admin address serves codes")
 		}

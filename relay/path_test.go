@@ -23,7 +23,7 @@ import (
 	"holocast/internal/quiccc"
 )
 
-// pathLab is a host of publishers and viewers, a router, and a relay's host. Programs run as
+// pathLab is a host with publishers and viewers, a router, and the relay's host. Programs run as
 // processes.
 type pathLab struct {
 	t                    *testing.T
@@ -177,7 +177,7 @@ func (l *pathLab) picture(viewer *programtest.Process, since time.Time) time.Dur
 	return time.Since(since).Round(time.Millisecond)
 }
 
-// TestSmallPaths connects publishers and viewers over paths with an MTU of 1280 bytes.
+// TestSmallPaths checks that publishers and viewers can use paths with an MTU of 1280 bytes.
 func TestSmallPaths(t *testing.T) {
 	for name, narrow := range map[string]func(*pathLab){
 		"both directions": func(l *pathLab) { l.deviceMTU(2, 1280) },
@@ -210,7 +210,7 @@ func TestSmallPaths(t *testing.T) {
 	}
 }
 
-// TestShrinkingPath lowers the MTU of a path during a session, which continues.
+// TestShrinkingPath checks that a session continues when the MTU of its path shrinks.
 func TestShrinkingPath(t *testing.T) {
 	if !quiccc.Patched() {
 		t.Skip("the published quic-go never lowers the packet size: make quic-go")
@@ -232,7 +232,8 @@ func TestShrinkingPath(t *testing.T) {
 			host := net.JoinHostPort(c.ip, "4443")
 			publisher := l.publish("moqt://" + host)
 			viewers := []*programtest.Process{l.run(envView, "moqt://"+host), l.run(envView, "https://"+host+"/test")}
-			// Discovery sends a probe every five round trips; a few seconds of pictures suffice.
+			// Path MTU discovery sends a probe every five round trips, so a few seconds of pictures
+			// suffice.
 			for range 20 {
 				for _, v := range viewers {
 					l.picture(v, time.Now())
@@ -313,7 +314,7 @@ func reply(packet []byte, names map[string]answers) []byte {
 	return out
 }
 
-// TestNames connects viewers to names with several addresses, some of them dead.
+// TestNames checks that viewers can connect to names with several addresses, some of them dead.
 func TestNames(t *testing.T) {
 	none := []string{}
 	dead, dead6 := []string{"10.77.2.99"}, []string{"fd77:2::99"}

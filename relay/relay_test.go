@@ -606,7 +606,7 @@ func TestViewerThatReadsNothing(t *testing.T) {
 	if p.metric(`holocast_relay_dropped_subgroups_total{reason="behind"}`) == 0 {
 		t.Error("nothing was dropped for the viewer that does not read")
 	}
-	// Data sent before the viewer's flow-control window closed no longer counts.
+	// Data sent before the viewer's flow-control window closed is no longer held in memory.
 	if grown := p.resident() - heap; grown > 64<<20 {
 		t.Errorf("the relay grew by %d MB over %d frames of %d bytes", grown>>20, frames, len(payload))
 	}
@@ -845,8 +845,8 @@ func TestCertificateRotation(t *testing.T) {
 	}
 }
 
-// TestRestartIsNoticed checks that a session with a killed relay is ended by a stateless reset when the
-// relay is back, before the idle timeout.
+// TestRestartIsNoticed checks that when a killed relay is back, a stateless reset ends its old
+// sessions before the idle timeout.
 func TestRestartIsNoticed(t *testing.T) {
 	cert, key, _ := pair(t, t.TempDir(), time.Now().Add(24*time.Hour))
 	p := start(t, "--tls-certificate", cert, "--tls-key", key)

@@ -14,8 +14,8 @@ import (
 	"holocast/internal/origin"
 )
 
-// TestSIGHUP checks that SIGHUP loads the certificates that the file names, reports settings that need
-// a restart, and changes nothing if the file is invalid.
+// TestSIGHUP checks that SIGHUP loads the certificates that the configuration file names, reports
+// settings that need a restart, and changes nothing if the file is invalid.
 func TestSIGHUP(t *testing.T) {
 	dir, soon := t.TempDir(), time.Now().Add(24*time.Hour)
 	config := filepath.Join(dir, "relay.yaml")

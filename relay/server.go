@@ -88,7 +88,7 @@ func run(ctx context.Context, cfg Config) error {
 	return s.serve(ctx)
 }
 
-// onClose registers a function that close calls, in reverse order.
+// onClose registers a function for close, which calls the functions in reverse order.
 func (s *server) onClose(f func()) { s.closers = append(s.closers, f) }
 
 func (s *server) close() {
@@ -233,7 +233,7 @@ func (s *server) startBackground(ctx context.Context) error {
 	return nil
 }
 
-// reload applies the settings that the table marks as reloadable.
+// reload applies the settings that the settings table marks as reloadable.
 func (s *server) reload(ctx context.Context, next Config) error {
 	if s.authority != nil {
 		if !next.Auth.Enabled() {
@@ -319,7 +319,7 @@ func (s *server) serve(ctx context.Context) error {
 			if failed := s.resume(ctx); failed != nil {
 				return errors.Join(err, failed)
 			}
-			s.log.Error("successor failed, this process accepts new sessions again", "err", err)
+			s.log.Error("successor failed; this process accepts new sessions again", "err", err)
 		}
 	}
 }

@@ -56,7 +56,7 @@ var settings = slices.Concat(
 		{
 			Key:  "multipath",
 			Help: "Accept sessions over several networks of a client.",
-			More: "If false, such a client has an ordinary session over one of them.",
+			More: "If false, such a client gets an ordinary session over one of them.",
 		},
 		{
 			Key:  "fastpath",
@@ -89,7 +89,7 @@ var settings = slices.Concat(
 		{
 			Key:  "cache.totalBytes",
 			Help: "Maximum memory of all tracks, in bytes.",
-			More: "When exceeded, the largest track evicts its oldest groups. At most 40 % of the memory limit of " +
+			More: "When exceeded, the largest track evicts its oldest groups. Capped at 40 % of the memory limit of " +
 				"the relay's container or service. The garbage collector keeps the process below 1.5 times this " +
 				"value plus 512 MiB, or below that limit. GOMEMLIMIT overrides that.",
 		},
@@ -124,20 +124,20 @@ var settings = slices.Concat(
 		},
 		{
 			Key: "auth", Reload: true,
-			Help: "Who may publish and subscribe: holders of a token (JWT), of a client certificate, or anyone.",
+			Help: "Who may publish and subscribe: holders of a token (JWT) or client certificate, or anyone.",
 		},
 		{
 			Key: "auth.keys", OldFlag: "keys",
 			Help: "Keys that sign tokens: files (JWK, PEM or shared secret) or https URLs of key sets.",
 			More: "Tokens are JWTs signed with EdDSA, ES256, RS256 or HS256; a shared secret has at least 32 " +
 				`bytes. "relay key FILE" generates a key, "relay token" a token. Changed files are loaded ` +
-				"automatically, URLs after every refresh, both on SIGHUP. Removing a key ends the sessions whose " +
-				"tokens it signed.",
+				"automatically, URLs at the refresh interval; SIGHUP reloads both. Removing a key ends the sessions " +
+				"whose tokens it signed.",
 		},
 		{Key: "auth.refresh", Range: config.Positive, Help: "Interval between reads of key URLs."},
 		{
 			Key:  "auth.revoked",
-			Help: "File of revoked tokens, one ID or subject per line.",
+			Help: "File of revoked tokens and client certificates: one ID, subject or name per line.",
 			More: "Sessions that use them end.",
 		},
 		{Key: "auth.issuer", Help: `Required iss claim; "" accepts any.`},
@@ -173,8 +173,8 @@ var settings = slices.Concat(
 		{Key: "limits.properties", Help: "Bytes of these tracks' properties."},
 		{
 			Key:  "limits.cached",
-			Help: "Cached bytes; beyond it the largest track evicts its oldest groups.",
-			More: "cache.totalBytes is the total.",
+			Help: "Cached bytes; beyond the limit, the largest track evicts its oldest groups.",
+			More: "cache.totalBytes limits the total.",
 		},
 		{Key: "limits.handshakes", Help: "TLS handshakes per second."},
 		{Key: "limits.requests", Help: "Requests and request updates per second."},
@@ -184,7 +184,7 @@ var settings = slices.Concat(
 		{
 			Key:  "limits.initials",
 			Help: "Initial packets per second.",
-			More: "Beyond it, for longer than a second, the kernel drops some of them.",
+			More: "If they exceed a limit for longer than a second, the kernel drops some of them.",
 		},
 		{
 			Key: "maxSessions", OldFlag: "sessions", Range: config.Positive, Reload: true,

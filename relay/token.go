@@ -83,7 +83,7 @@ namespace, and subscribing includes sending receipts.`,
 	return c
 }
 
-// prefixes parses a flag's values, which are session names and namespace prefixes.
+// prefixes parses a flag's values, which are session names or namespace prefixes.
 func prefixes(flag string, names []string) (list auth.Prefixes, err error) {
 	for _, name := range names {
 		ns := moqt.Namespace{connect.Root, name}

@@ -346,7 +346,7 @@ func TestUpgradeFails(t *testing.T) {
 	before.whole(t, "the viewer of the old process", camera.written())
 }
 
-// TestUpgradeCommand upgrades by command and by signal.
+// TestUpgradeCommand upgrades once by command and once by signal.
 func TestUpgradeCommand(t *testing.T) {
 	p, _ := upgradable(t)
 	out, err := exec.Command(binary, "upgrade", "--listen", p.udp).CombinedOutput()

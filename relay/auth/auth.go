@@ -33,11 +33,12 @@ type Config struct {
 	// Issuer and Audience are the required iss and aud claims. "" accepts any value.
 	Issuer   string `yaml:"issuer"`
 	Audience string `yaml:"audience"`
-	// Anonymous are the rights of every session, even without a token.
+	// Anonymous holds the rights of every session, even without a token.
 	Anonymous Rights `yaml:"anonymous"`
-	// ClientCA is a PEM file with the certificates that sign client certificates.
+	// ClientCA is a PEM file with the CA certificates that client certificates are verified
+	// against.
 	ClientCA string `yaml:"clientCA"`
-	// Clients are the rights of client certificates.
+	// Clients lists the accepted client certificates and their rights.
 	Clients []Client `yaml:"clients"`
 }
 
@@ -194,8 +195,8 @@ func newAuthority(ctx context.Context, cfg Config, log *slog.Logger,
 	return a, nil
 }
 
-// Replace adopts cfg, reads all files again and makes Run fetch the keys of all servers. Grants that
-// are no longer valid end. A server's previous keys stay valid until it responds. On error nothing
+// Replace adopts cfg, rereads all files and makes Run fetch the keys of all servers. It ends grants
+// that are no longer valid. A server's previous keys stay valid until it responds. On error nothing
 // changes.
 func (a *Authority) Replace(ctx context.Context, cfg Config) error {
 	a.reading.Lock()
@@ -226,8 +227,8 @@ func (a *Authority) Replace(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// readFiles reads the files of a configuration. If before is not nil, parts whose files cannot be read
-// are taken from it. An unreadable key file thus does not delay a revocation.
+// readFiles reads the files of a configuration. If before is not nil, it supplies the parts whose
+// files cannot be read, so that an unreadable key file does not delay a revocation.
 func readFiles(ctx context.Context, cfg Config, before *state) (next state, err error) {
 	next = state{keys: map[string][]Key{}, clients: map[string]rights{}, files: map[string]filestate.State{}}
 	for _, source := range cfg.Keys {
@@ -260,7 +261,7 @@ func readFiles(ctx context.Context, cfg Config, before *state) (next state, err 
 	return next, err
 }
 
-// apply makes next the current state. a.mu is held.
+// apply makes next the current state. The caller holds a.mu.
 func (a *Authority) apply(next state) {
 	a.now = next
 	a.sweep(a.clock(), true)
@@ -272,7 +273,8 @@ func (a *Authority) apply(next state) {
 	}
 }
 
-// fetchKeys fetches the keys of a server and logs if it became unreachable or reachable again.
+// fetchKeys fetches a server's keys, and logs when the server becomes unreachable or reachable
+// again.
 func (a *Authority) fetchKeys(ctx context.Context, url string, s *keyServer) error {
 	keys, err := a.fetch(ctx, url)
 	if errors.Is(ctx.Err(), context.Canceled) {
@@ -442,7 +444,7 @@ func (s *state) changed() bool {
 }
 
 // sweep ends expired grants. If renew is set, it also ends grants that the current keys, clients
-// and revocations no longer allow. a.mu is held.
+// and revocations no longer allow. The caller holds a.mu.
 func (a *Authority) sweep(now time.Time, renew bool) {
 	for g := range a.live {
 		now := g.time(now)
@@ -458,7 +460,7 @@ func (a *Authority) sweep(now time.Time, renew bool) {
 	}
 }
 
-// end ends a grant. a.mu is held.
+// end ends a grant. The caller holds a.mu.
 func (a *Authority) end(g *Grant, why error) {
 	delete(a.live, g)
 	g.cancel(why)
@@ -478,9 +480,9 @@ type Grant struct {
 	renew   func(now time.Time) error // verifies the credential again; a.mu is held
 }
 
-// time returns the time at which to check the grant: now or, if the wall clock was set back, the time
-// without that step. Setting the clock back thus neither extends a grant nor makes one start in the
-// future.
+// time returns the time at which to check the grant: now or, if the wall clock was set back since
+// the grant was issued, the time it would show without that step. Setting the clock back thus
+// neither extends a grant nor moves its start into the future.
 func (g *Grant) time(now time.Time) time.Time {
 	if unstepped := g.given.Add(now.Sub(g.given)); now.Round(0).Before(unstepped.Round(0)) {
 		return unstepped

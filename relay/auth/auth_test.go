@@ -312,8 +312,9 @@ func TestKeySetURL(t *testing.T) {
 	}
 }
 
-// TestKeySetURLAwayAtStart checks that an unreachable key server does not prevent the start. Tokens
-// signed with other keys are valid immediately, tokens signed with its keys as soon as it responds.
+// TestKeySetURLAwayAtStart checks that the authority starts without an unreachable key server.
+// Tokens signed with other keys are valid immediately; tokens signed with that server's keys become
+// valid once it responds.
 func TestKeySetURLAwayAtStart(t *testing.T) {
 	here, there := newTestKey(t, "ES256"), newTestKey(t, "EdDSA")
 	b, err := MarshalKey(here)
@@ -518,8 +519,8 @@ func silent(ctx context.Context, url string) ([]Key, error) {
 	return nil, &unreachableError{errors.New(url + " does not respond")}
 }
 
-// testFiles writes a key and an empty file of revocations. It returns a configuration that names them,
-// and the key.
+// testFiles writes a key file and an empty revocation file. It returns a configuration that uses
+// them, and the key.
 func testFiles(t *testing.T) (Config, Key) {
 	t.Helper()
 	dir := t.TempDir()
@@ -537,8 +538,8 @@ func testFiles(t *testing.T) (Config, Key) {
 	return cfg, key
 }
 
-// TestSilentKeyServers checks that silent key servers delay the start by at most a second, and SIGHUP
-// and revocations not at all.
+// TestSilentKeyServers checks that silent key servers delay the start by at most a second, and do
+// not delay SIGHUP or revocations.
 func TestSilentKeyServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg, key := testFiles(t)
@@ -579,8 +580,8 @@ func TestSilentKeyServers(t *testing.T) {
 	})
 }
 
-// TestUnreadableFiles checks that files that cannot be read leave the previous state unchanged, are
-// read again even if they do not change, and do not delay other files.
+// TestUnreadableFiles checks that unreadable files leave the previous state in place, are retried
+// even if they do not change, and do not delay other files.
 func TestUnreadableFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg, key := testFiles(t)
@@ -610,7 +611,7 @@ func TestUnreadableFiles(t *testing.T) {
 		alice, bob := token("alice"), token("bob")
 		synctest.Wait() // Run is between checks
 
-		// Without free descriptors, the change is read later.
+		// While no descriptors are free, the change cannot be read. It is read later.
 		var limit unix.Rlimit
 		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 			t.Fatal(err)

@@ -185,8 +185,8 @@ func parseKeys(b []byte) ([]Key, error) {
 	return keys, nil
 }
 
-// parseSet parses the keys of a set. It skips unusable keys (RFC 7517 §5) and fails if no other key
-// remains.
+// parseSet parses the keys of a set. It skips unusable keys (RFC 7517 §5), and fails if none is
+// usable.
 func parseSet(all []json.RawMessage) (keys []Key, err error) {
 	err = errors.New("holds no key")
 	for _, one := range all {
@@ -230,7 +230,7 @@ func parsePEM(block *pem.Block) (any, error) {
 	return nil, fmt.Errorf("holds a PEM block %q, which is not a key", block.Type)
 }
 
-// ReadKeys reads keys from a file or a URL, which is https:// or, on this machine, http://.
+// ReadKeys reads keys from a file, an https:// URL or a loopback http:// URL.
 func ReadKeys(ctx context.Context, source string) ([]Key, error) {
 	var b []byte
 	var err error
@@ -251,7 +251,7 @@ func ReadKeys(ctx context.Context, source string) ([]Key, error) {
 
 func isURL(source string) bool { return strings.Contains(source, "://") }
 
-// checkURL rejects URLs where an attacker on the path could replace the keys.
+// checkURL rejects URLs that would let an attacker on the path replace the keys.
 func checkURL(source string) error {
 	u, err := url.Parse(source)
 	if err != nil {

@@ -31,7 +31,7 @@ const (
 // Session holds the grants of one session.
 type Session struct {
 	a *Authority
-	// own are the grants of the session itself, from SETUP, its URL or its certificate.
+	// own holds the grants of the session itself, from SETUP, its URL or its certificate.
 	own []*Grant
 
 	mu     sync.Mutex

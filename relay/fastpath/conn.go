@@ -91,7 +91,7 @@ func (b *block) see(number int64) bool {
 	return true
 }
 
-// becomeSource and becomeViewer assign a slot to the connection. m.mu is held.
+// becomeSource and becomeViewer assign a slot to the connection. The caller holds m.mu.
 func (c *conn) becomeSource() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,7 +122,7 @@ func (c *conn) becomeViewer() bool {
 	return true
 }
 
-// enter brings the kernel's maps up to date with the connection's state. c.mu is held.
+// enter brings the kernel's maps up to date with the connection's state. The caller holds c.mu.
 func (c *conn) enter() {
 	s := &c.state
 	if s.Generation == 0 || c.gone {
@@ -172,8 +172,8 @@ func (c *conn) enter() {
 	c.on = true
 }
 
-// open makes the kernel open the publisher's packets, or stops it when no viewer needs it. c.mu is
-// held.
+// open starts or stops decryption of the publisher's packets in the kernel, depending on whether a
+// viewer needs them. The caller holds c.mu.
 func (c *conn) open(needed bool) {
 	if c.unneeded == !needed {
 		return
@@ -196,8 +196,8 @@ func (c *conn) startSource() {
 		Start(kernel.SourceOptions{Remote: c.state.Remote, HeaderKey: c.state.Rx.HP, Prefix: c.prefix})
 }
 
-// received records a datagram that viewers want. From then on the kernel opens the publisher's
-// packets, until none has arrived for linger.
+// received records a datagram that viewers want. The kernel then decrypts the publisher's packets
+// until none has arrived for linger.
 func (c *conn) received() {
 	if now := c.m.now(); now-time.Duration(c.lastDatagram.Swap(int64(now))) < linger {
 		return
@@ -275,8 +275,8 @@ func (c *conn) Report(r quicext.Report) {
 	c.allow()
 }
 
-// allow updates the kernel's allowance to the registered bytes plus the remaining budget. c.mu is
-// held.
+// allow sets the kernel's limit to the registered bytes plus the remaining budget. The caller holds
+// c.mu.
 func (c *conn) allow() {
 	if c.viewer >= 0 && !c.gone {
 		c.m.forwarder.Viewer(c.viewer).Allow(c.registered + c.budget)
@@ -324,7 +324,7 @@ func (c *conn) forwarded(p location) bool {
 }
 
 // passedOn records that user space sent an object that the kernel did not send. If it was the last
-// fallback, later objects can no longer overtake one.
+// fallback, later objects can no longer overtake a fallback.
 func (c *conn) passedOn(p location) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -364,7 +364,7 @@ func (c *conn) Drain(p quicext.Port) {
 	c.precompute()
 }
 
-// precompute precomputes the key streams of the kernel's next packets. c.mu is held.
+// precompute precomputes the key streams of the kernel's next packets. The caller holds c.mu.
 func (c *conn) precompute() {
 	b := c.block
 	if b == nil || c.cipher == nil {
@@ -381,9 +381,10 @@ func (c *conn) precompute() {
 	}
 }
 
-// changeBlock takes back packet numbers that the kernel should not use any more, and gives it new ones
-// when there is something to send and user space has caught up. Before that, packets from user space
-// would overtake the block, and the kernel would overtake datagrams queued in user space. c.mu is held.
+// changeBlock takes back packet numbers that the kernel should no longer use, and gives it new ones
+// when there is something to send and user space has caught up. Any earlier, packets from user
+// space would overtake the block, and the kernel would overtake datagrams queued in user space. The
+// caller holds c.mu.
 func (c *conn) changeBlock(p quicext.Port, now time.Duration) {
 	v := c.m.forwarder.Viewer(c.viewer)
 	want := now-c.wanted < linger && !c.state.KeyUpdateDue
@@ -407,8 +408,8 @@ func (c *conn) changeBlock(p quicext.Port, now time.Duration) {
 	v.Give(first, first+blockSize, c.state.KeyPhase)
 }
 
-// kernelMaySend reports whether the kernel may send to the viewer. It may not while the viewer is handed
-// over or user space still has datagrams queued for it. c.mu is held.
+// kernelMaySend reports whether the kernel may send to the viewer. It may not while the viewer is
+// handed over or user space still has datagrams queued for it. The caller holds c.mu.
 func (c *conn) kernelMaySend(p quicext.Port, v *kernel.Viewer, now time.Duration) bool {
 	left, _, _, object := v.Fallbacks()
 	handed := c.handed
@@ -426,7 +427,7 @@ func (c *conn) kernelMaySend(p quicext.Port, v *kernel.Viewer, now time.Duration
 	return maySend
 }
 
-// takeBack takes back the kernel's block. c.mu is held.
+// takeBack takes back the kernel's block. The caller holds c.mu.
 func (c *conn) takeBack() {
 	b := c.block
 	if b == nil {
@@ -438,7 +439,7 @@ func (c *conn) takeBack() {
 	c.old = append(c.old, b)
 }
 
-// releaseOld releases unused numbers of blocks taken back. c.mu is held.
+// releaseOld releases unused numbers of blocks taken back. The caller holds c.mu.
 func (c *conn) releaseOld(p quicext.Port, now time.Duration) {
 	kept := c.old[:0]
 	for _, b := range c.old {
@@ -463,7 +464,7 @@ func (c *conn) releaseOld(p quicext.Port, now time.Duration) {
 }
 
 // tick wakes the connection if it has work that no event triggers. It reports whether the kernel
-// forwards to it. m.mu is held.
+// forwards to it. The caller holds m.mu.
 func (c *conn) tick() (active bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -497,7 +498,7 @@ func (c *conn) tick() (active bool) {
 	return active
 }
 
-// suspend stops the kernel from sending and receiving on the connection. m.mu is held.
+// suspend stops the kernel from sending and receiving on the connection. The caller holds m.mu.
 func (c *conn) suspend() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -511,7 +512,7 @@ func (c *conn) suspend() {
 	}
 }
 
-// forget removes a suspended connection from the kernel's maps. m.mu is held.
+// forget removes a suspended connection from the kernel's maps. The caller holds m.mu.
 func (c *conn) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -522,5 +523,5 @@ func (c *conn) forget() {
 	c.ids, c.route = nil, routeKey{}
 }
 
-// abandon makes a suspended connection detach from quic-go. m.mu is held.
+// abandon makes a suspended connection detach from quic-go. The caller holds m.mu.
 func (c *conn) abandon() { c.handle.Wake() }

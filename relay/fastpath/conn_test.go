@@ -36,8 +36,9 @@ func (p *port) DatagramsWait() bool         { return p.wait }
 func (p *port) HoldKeyUpdates(bool)         {}
 func (p *port) Detach()                     {}
 
-// TestNumbersWhileUserSpaceSends checks that no packet numbers are reserved for the kernel while user
-// space sends to a viewer, however many packets are sent, and that they are once the queues are empty.
+// TestNumbersWhileUserSpaceSends checks that no packet numbers are reserved for the kernel while
+// user space sends to a viewer, however many packets it sends. Once the queues are empty, they are
+// reserved again.
 func TestNumbersWhileUserSpaceSends(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: the kernel fast path needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")
@@ -47,7 +48,7 @@ func TestNumbersWhileUserSpaceSends(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = k.Close() })
-	// With fake time, a stall of the machine does not hand the viewer over.
+	// With fake time, a stall of the machine does not trigger a handover.
 	synctest.Test(t, func(t *testing.T) { testNumbersWhileUserSpaceSends(t, k) })
 }
 
@@ -63,7 +64,7 @@ func testNumbersWhileUserSpaceSends(t *testing.T, k *kernel.Forwarder) {
 		state:    quicext.State{Generation: 1},
 	}
 	k.Viewer(0).Clear()
-	// User space passed on the second object of a group as a fallback.
+	// Start after one fallback, the second object of a group, which user space has passed on.
 	shared := reflect.ValueOf(k.Viewer(0)).Elem().FieldByName("shared")
 	for _, field := range []reflect.Value{
 		shared.FieldByName("Fallbacks"),

@@ -1,13 +1,13 @@
-// Package fastpath forwards objects that publishers send as datagrams to viewers in the kernel,
-// before this process sees them (Pfeifer, "eBPF-Assisted Relays for Multimedia Streaming", chapter
-// 3). It is transparent to viewers: packets are sealed with their connection's keys, use packet
-// numbers reserved from quic-go, and stay within the congestion window.
+// Package fastpath forwards publishers' datagram objects to viewers in the kernel, before this
+// process sees them (Pfeifer, "eBPF-Assisted Relays for Multimedia Streaming", chapter 3). It is
+// transparent to viewers: packets are sealed with their connection's keys, use packet numbers
+// reserved from quic-go, and stay within the congestion window.
 //
 // The process catches up afterwards. The kernel reports the packets it sent through a ring. Each
 // connection registers them with quic-go before it handles ACKs (internal/quicext), and the
 // [origin.Sink] that Viewer returns skips the forwarded objects. User space also receives every
-// publisher's packet, so it handles packets that the programs cannot parse, and viewers without packet
-// numbers or window, as if there were no fast path.
+// publisher's packet, so it handles packets that the programs cannot parse, and viewers without
+// packet numbers or window, as if there were no fast path.
 //
 // The kernel implements only ChaCha20-Poly1305. With the fast path on, the relay's TLS therefore
 // prefers it with every peer that offers it (RFC 8446 makes it optional). Connections with other
@@ -57,8 +57,8 @@ type Stats struct {
 	// space sent its fallbacks too slowly. HandedOver is the number of viewers currently handed over.
 	Handovers  uint64
 	HandedOver int
-	// Unregistered is the number of bytes that the kernel has sent but that are not registered yet,
-	// so that congestion control does not know of them.
+	// Unregistered is the number of bytes sent by the kernel but not registered yet, and thus
+	// unknown to congestion control.
 	Unregistered int64
 	Budget       int64 // bytes the kernel may currently send, summed over viewers
 }

@@ -21,9 +21,9 @@ const (
 // user space for a while if that takes too long.
 //
 // The kernel continues once user space has sent everything queued; groups of one object never wait.
-// If user space takes longer than maxCatchUp, it sends everything for a second. The time doubles
-// whenever user space falls behind again soon, because on a machine without spare CPU time two ways
-// of sending cost more than one.
+// If that takes longer than maxCatchUp, user space sends everything for a second. The time doubles
+// whenever user space falls behind again soon, because on a machine without spare CPU time, sending
+// from both places costs more than sending from one.
 type handover struct {
 	passed      uint64        // fallbacks passed on by user space
 	behindSince time.Duration // time since which user space has datagrams to send; 0 = none
@@ -36,9 +36,9 @@ type handover struct {
 
 func newHandover() handover { return handover{returned: never} }
 
-// check reports whether the kernel may send. left is the number of fallbacks so far. several means
-// that the last one is not the first object of its group; unsent means that user space has datagrams
-// queued.
+// check reports whether the kernel may send. left is the number of objects left to user space so
+// far. several means that the last of them is not the first object of its group; unsent means that
+// user space has datagrams queued.
 func (h *handover) check(now time.Duration, left uint64, several, unsent bool) bool {
 	if h.handed {
 		if now < h.until {

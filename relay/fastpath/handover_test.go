@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestHandover checks that the kernel continues only after user space has sent everything. A viewer is
-// handed over if user space takes too long, and for longer each time that this happens again soon.
+// TestHandover checks that the kernel continues only after user space has sent everything. A viewer
+// is handed over if user space takes too long, and for longer if that soon happens again.
 func TestHandover(t *testing.T) {
 	const ms = time.Millisecond
 	type step struct {

@@ -218,8 +218,8 @@ func (m *Manager) tick() (active bool) {
 	return active
 }
 
-// chooseSources makes the kernel open the packets of exactly the publishers that have a viewer served
-// by the kernel. m.mu is held.
+// chooseSources makes the kernel decrypt the packets of exactly those publishers that have a viewer
+// served by the kernel. The caller holds m.mu.
 func (m *Manager) chooseSources() {
 	needed := map[*conn]bool{}
 	for _, k := range m.tracks {
@@ -248,8 +248,8 @@ func (m *Manager) want() {
 	}
 }
 
-// drain passes the records in the ring to their connections. Connections do not block each other while
-// the ring is empty.
+// drain passes the records in the ring to their connections. While the ring is empty, connections
+// can call it without blocking each other.
 func (m *Manager) drain() {
 	m.ringMu.RLock()
 	empty := m.closed || m.forwarder.Drained()
@@ -455,8 +455,8 @@ func (m *Manager) change(t *origin.Track, do func(*track)) *track {
 	return k
 }
 
-// install updates the kernel's state of a track. A track with several publishers is left to user
-// space, which detects duplicates. m.mu is held.
+// install updates the kernel's state for a track. A track with several publishers is left to user
+// space, which detects duplicates. The caller holds m.mu.
 func (m *Manager) install(k *track) error {
 	if m.closed {
 		return nil

@@ -87,7 +87,7 @@ type Config struct {
 	Initials      Bounds `yaml:"initials"`
 }
 
-// Default suits a relay with a few thousand sessions.
+// Default returns limits for a relay with a few thousand sessions.
 func Default() Config {
 	return Config{
 		Connections:   Bounds{0, 2048, 8192},
@@ -119,7 +119,7 @@ func (c *Config) of(k Kind) *Bounds {
 	}[k]
 }
 
-// Validate checks the limits. Its error begins with the setting.
+// Validate checks the limits. Its error begins with the name of the setting.
 func (c *Config) Validate() error {
 	for k := range kinds {
 		for s := range scopes {

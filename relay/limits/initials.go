@@ -60,7 +60,7 @@ func (i *initials) init() {
 	i.passed, i.flows, i.shares.rest = map[netip.Prefix]float64{}, map[netip.Prefix]*flow{}, 1
 }
 
-// flow measures the packets of one or several addresses.
+// flow measures the packets from one or several addresses.
 type flow struct {
 	rate    float64 // packets per second
 	backlog float64 // packets over the limit
@@ -95,9 +95,9 @@ func (l *Limits) CountInitials(from netip.Addr, n int) {
 	i.passed[key] += float64(n)
 }
 
-// FitInitials limits Initial packets until ctx is done. It calls pass with the fractions of packets to
-// pass: own by address, and rest for all other addresses. While not all packets pass, it repeats the
-// call so that the filter can vary its choice.
+// FitInitials limits Initial packets until ctx is done. It calls pass with the fractions of packets
+// to pass: own by address, and rest for all other addresses. As long as some packets are dropped,
+// it repeats the call so that the filter can vary which ones.
 func (l *Limits) FitInitials(ctx context.Context, pass func(own map[netip.Prefix]float64, rest float64) error,
 	log *slog.Logger,
 ) {

@@ -17,7 +17,7 @@ import (
 	"holocast/internal/origin"
 )
 
-// kernel drops Initial packets according to its shares.
+// kernel stands in for the kernel's filter: it drops Initial packets according to its shares.
 type kernel struct {
 	*Limits
 	random *rand.Rand
@@ -44,7 +44,7 @@ func (k *kernel) told() (shares, int) {
 	return k.shares, k.calls
 }
 
-// tracked returns the numbers of addresses that are counted and that have a backlog.
+// tracked returns the number of addresses that are counted, and the number that have a backlog.
 func (k *kernel) tracked() (counted, backlogged int) {
 	k.initials.mu.Lock()
 	defer k.initials.mu.Unlock()
@@ -94,8 +94,8 @@ func addr(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
 }
 
-// TestInitials checks that a flood is reduced to the limits, that other addresses lose nothing because
-// of one address's flood, and that all packets pass again afterwards.
+// TestInitials checks that a flood is reduced to the limits, that one address's flood costs other
+// addresses nothing, and that all packets pass again afterwards.
 func TestInitials(t *testing.T) {
 	const clients = 50
 	calm := func(k *kernel) { // 500 packets a second from many clients
@@ -174,7 +174,7 @@ func TestInitials(t *testing.T) {
 	}
 }
 
-// TestInitialsBurst checks that one second's limit may arrive in a burst.
+// TestInitialsBurst checks that up to one second's limit may arrive in a burst.
 func TestInitialsBurst(t *testing.T) {
 	inBubble(t, Bounds{0, 1000, 10_000}, func(k *kernel) {
 		for range 5 {

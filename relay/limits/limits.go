@@ -1,7 +1,7 @@
-// Package limits bounds a relay's resources that peers may use, per session, per address and in total.
-// Only peers that exceed a limit are refused or slowed down. The last quarter of an amount is shared
-// equally among sessions or addresses, and rates are shared by max-min fairness, so that peers with
-// small demands are not affected by others.
+// Package limits bounds the relay's resources that peers may use, per session, per address and in
+// total. Only peers that exceed a limit are refused or slowed down. The last quarter of an amount
+// is shared equally among sessions or addresses, and rates are shared by max-min fairness, so that
+// peers with small demands are not affected by others.
 package limits
 
 import (
@@ -64,7 +64,7 @@ func (l *Limits) Replace(c Config) {
 	}
 }
 
-// bound applies the limit on cached bytes to a node's memory. l.mu is held.
+// bound applies the limit on cached bytes to a node's memory. The caller holds l.mu.
 func (l *Limits) bound(n *node) {
 	if n.memory != nil {
 		n.memory.SetLimit(*l.c.Cached.at(n.scope))
@@ -106,7 +106,7 @@ type Peer struct {
 	closed bool // under l.mu
 }
 
-// prefix returns the address range by which a peer's sessions are counted.
+// prefix returns the address range under which a peer's sessions are counted.
 func prefix(a net.Addr) netip.Prefix {
 	udp, ok := a.(*net.UDPAddr)
 	if !ok {
@@ -142,13 +142,14 @@ func (l *Limits) Suspect(a net.Addr) bool {
 	return limit > 0 && 2*n.held[Connections] >= limit || l.hurries(n)
 }
 
-// hurries reports whether n has used half of its handshake burst. l.mu is held.
+// hurries reports whether n has used half of its handshake burst. The caller holds l.mu.
 func (l *Limits) hurries(n *node) bool {
 	return n.rates[Handshakes-firstRate].due.Sub(l.now()) > Handshakes.burst()/2
 }
 
-// Greedy reports whether a new session of the address would have to wait for a rate. Otherwise such an
-// address could reconnect repeatedly to have an initial window of bytes read each time.
+// Greedy reports whether a new session of the address would have to wait for a rate. Its
+// connections get a small receive window; otherwise the address could reconnect repeatedly to have
+// a full initial window of bytes read each time.
 func (l *Limits) Greedy(a net.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,7 +189,7 @@ func (l *Limits) Connect(a net.Addr) (*Peer, error) {
 	return p, nil
 }
 
-// sweep removes unused addresses. l.mu is held.
+// sweep removes unused addresses. The caller holds l.mu.
 func (l *Limits) sweep(now time.Time) {
 	if now.Sub(l.swept) < time.Second {
 		return
@@ -234,7 +235,7 @@ func (p *Peer) Acquire(k Kind, n int64) error {
 	return p.l.acquire(&p.node, k, n)
 }
 
-// acquire implements Acquire. l.mu is held.
+// acquire implements Acquire. The caller holds l.mu.
 func (l *Limits) acquire(n *node, k Kind, amount int64) error {
 	child := (*node)(nil)
 	for at := n; at != nil; child, at = at, at.parent {
@@ -329,7 +330,7 @@ type Usage struct {
 	Kind    Kind
 	Scope   Scope
 	Limit   int64  // 0 means no limit
-	Used    int64  // of the session or address that uses most; per second for rates
+	Used    int64  // of the session or address that uses the most; per second for rates
 	Limited uint64 // refusals and delays
 }
 

@@ -46,7 +46,8 @@ func refusedBy(err error) string {
 	return ""
 }
 
-// most acquires units until it is refused. It returns their number and the reason for the refusal.
+// most acquires units until one is refused. It returns the number acquired and the reason for the
+// refusal.
 func most(p *Peer, k Kind) (n int, why string) {
 	for {
 		if err := p.Acquire(k, 1); err != nil {
@@ -178,7 +179,7 @@ func TestHandshakes(t *testing.T) {
 }
 
 // TestHandshakesOfManyAddresses checks that the total limit applies to addresses that connect once
-// each, and that each must validate its address meanwhile.
+// each, and that meanwhile most of them must validate their address.
 func TestHandshakesOfManyAddresses(t *testing.T) {
 	const limit, seconds, attempts = 100, 5, 2000 // attempts per second
 	k := newClocked(t, Config{Handshakes: Bounds{Address: 50, All: limit}})
@@ -338,7 +339,7 @@ func TestRatesOfReconnectingSessions(t *testing.T) {
 					return true
 				})
 			}
-			// One second's limit in a burst, plus one request per session.
+			// The limit, one second's limit as a burst, and one request per session.
 			if most := limit*(lasts+1) + 200*lasts; spent > most {
 				t.Errorf("%d requests in %d s, want at most %d", spent, lasts, most)
 			}
@@ -422,7 +423,8 @@ func TestPeer(t *testing.T) {
 	}
 }
 
-// TestReplace checks that new limits apply immediately, and that use beyond them remains.
+// TestReplace checks that new limits apply immediately, and that peers above them keep their
+// resources.
 func TestReplace(t *testing.T) {
 	k := newClocked(t, Config{Tracks: Bounds{Session: 5}, Cached: Bounds{Session: 5}})
 	p := k.connect("10.0.0.1")

@@ -71,7 +71,8 @@ func share(limit float64, wanted []float64) float64 {
 }
 
 // pay charges amount to a node and its parents. It returns the wait before the next charge and the
-// limit responsible. If always is false and the wait is not 0, it charges nothing. l.mu is held.
+// limit responsible. If always is false and the wait is not 0, it charges nothing. The caller holds
+// l.mu.
 func (l *Limits) pay(n *node, k Kind, amount float64, always bool) (wait time.Duration, why *Refused) {
 	now, i := l.now(), k-firstRate
 	var path []*node // from n to the relay
@@ -104,7 +105,7 @@ func (l *Limits) pay(n *node, k Kind, amount float64, always bool) (wait time.Du
 	due[n.scope] = later(n.rates[i].due, now).Add(took)
 	wait = due[n.scope].Sub(now) - k.burst()
 	// Shares reflect the peers of the previous window, so sessions that reconnect repeatedly could
-	// exceed the limits of address and relay. Check these too.
+	// exceed the limits of the address and the relay. Check these too.
 	for above, at := range path {
 		limit := float64(*l.c.of(k).at(at.scope))
 		if at == n || limit == 0 {
@@ -129,8 +130,8 @@ func (l *Limits) pay(n *node, k Kind, amount float64, always bool) (wait time.Du
 	return max(0, wait), why
 }
 
-// little reports whether the first node of path, or one of its parents, uses at most an equal share
-// of limit, which is the limit of the path's last node.
+// little reports whether the first node of path or one of its parents uses at most an equal share
+// of limit, the limit of the last node of path.
 func little(path []*node, k Kind, amount, limit float64) bool {
 	for i := len(path) - 1; i > 0; i-- {
 		limit /= float64(len(path[i].children))
@@ -141,8 +142,8 @@ func little(path []*node, k Kind, amount, limit float64) bool {
 	return false
 }
 
-// start returns the initial due time of a new session, which is the later of its address's and the
-// relay's. l.mu is held.
+// start returns the initial due time of a new session: the later of its address's and the relay's
+// due times, but at most a burst ahead. The caller holds l.mu.
 func (l *Limits) start(n *node, k Kind, now time.Time) time.Time {
 	due := now
 	for at := n.parent; at != nil; at = at.parent {
@@ -166,7 +167,7 @@ func (p *Peer) Take(k Kind, n int64) error {
 	return nil
 }
 
-// Spend charges n to a rate and returns the wait before the next charge.
+// Spend charges n to a rate and returns how long to wait before the next charge.
 func (p *Peer) Spend(k Kind, n int64) (wait time.Duration) {
 	if p == nil || n == 0 {
 		return 0

@@ -1,5 +1,6 @@
-// Package live serves an operator's page of a relay's sessions and tracks, with rates, losses and
-// their reasons. It exposes peers, subjects and tracks, so serve it only to the operator.
+// Package live serves a page that shows the operator a relay's sessions and tracks, with rates,
+// losses and their reasons. It exposes peers, subjects and tracks, so serve it only to the
+// operator.
 package live
 
 import (

@@ -81,7 +81,7 @@ func (f *Folder) create(name string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(f.dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
 }
 
-// limitedFile stops writing after the record with which it reaches its limit.
+// limitedFile stops writing after the record that reaches its limit.
 type limitedFile struct {
 	file   *os.File
 	buffer *bufio.Writer

@@ -635,8 +635,8 @@ func TestEndOfTrack(t *testing.T) {
 	}
 }
 
-// TestPublishMeetsSubscribe checks that if a publisher's PUBLISH and the relay's SUBSCRIBE of a track
-// cross, whichever is accepted serves the waiting subscriber (§5.1, §9.5).
+// TestPublishMeetsSubscribe checks that if a publisher's PUBLISH and the relay's SUBSCRIBE for a
+// track cross, whichever is accepted serves the waiting subscriber (§5.1, §9.5).
 func TestPublishMeetsSubscribe(t *testing.T) {
 	r := start(t, short())
 	p := r.dial(moqt.Handler{Subscribe: func(req *moqt.SubscribeRequest) {
@@ -795,7 +795,7 @@ func TestPublishBlocked(t *testing.T) {
 	if err := viewer.SubscribeTracks(r.ctx, moqt.Namespace{"many"}); err != nil {
 		t.Fatal(err)
 	}
-	// Together they exceed a session's stream limit; each has half of it.
+	// Together the publishers exceed a session's stream limit; each publishes half of the tracks.
 	const each = 600
 	for _, who := range []string{"one", "other"} {
 		p := r.dial(moqt.Handler{Subscribe: func(req *moqt.SubscribeRequest) { _, _ = req.Accept(moqt.TrackInfo{}) }})

@@ -19,7 +19,7 @@ func (t *track) fill(filled chan struct{}) {
 	t.closeFilled(filled)
 }
 
-// closeFilled closes a channel unless it is closed. t.mu is held.
+// closeFilled closes a channel unless it is closed. The caller holds t.mu.
 func (t *track) closeFilled(filled chan struct{}) {
 	select {
 	case <-filled:
@@ -171,8 +171,8 @@ func acquireSlot(ctx context.Context, free chan struct{}) error {
 	}
 }
 
-// source returns a function that fetches the part of a viewer's FETCH that the cache lacks. Until it
-// is cancelled, each response holds a slot of the upstream and one of the viewer.
+// source returns a function that fetches the part of a viewer's FETCH that is missing from the
+// cache. Until a response is cancelled, it holds one slot of the upstream and one of the viewer.
 func (c *client) source(up Upstream, s *moqt.Session, req *moqt.FetchRequest) origin.Source {
 	to, from := c.slots.oldTo, c.r.slotsOf(up).oldFrom
 	return func(

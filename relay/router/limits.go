@@ -67,7 +67,8 @@ func chargeTrack(s *moqt.Session, props moqt.Properties) (release func(), err er
 	return func() { held(); p.Release(limits.Properties, bytes) }, nil
 }
 
-// ingress limits a publisher's rate. Objects above the rate wait at the publisher.
+// ingress limits a publisher's rate. Above the rate, objects on streams wait at the publisher, and
+// datagrams are dropped.
 type ingress struct {
 	p   *limits.Peer
 	sub *moqt.Subscription

@@ -113,7 +113,7 @@ func (p *authorization) onRevoke(revoke func(why error)) (stop func()) {
 	}
 }
 
-// watch watches the current grant while there are callbacks. p.mu is held.
+// watch watches the current grant while there are callbacks. The caller holds p.mu.
 func (p *authorization) watch() {
 	if p.stop != nil {
 		p.stop()
@@ -170,7 +170,7 @@ func fromViewers(name moqt.TrackName) bool {
 	return strings.HasPrefix(name.Name, connect.ReceiptsPrefix)
 }
 
-// same reports whether two upstreams have the same identity. r.mu is held.
+// same reports whether two upstreams have the same identity. The caller holds r.mu.
 func (r *Router) same(a, b Upstream) bool {
 	if a == b {
 		return true
@@ -179,7 +179,8 @@ func (r *Router) same(a, b Upstream) bool {
 	return x != "" && x == y
 }
 
-// subject returns the authenticated identity of an upstream, or "" if it has none. r.mu is held.
+// subject returns the authenticated identity of an upstream, or "" if it has none. The caller holds
+// r.mu.
 func (r *Router) subject(up Upstream) string {
 	p, ok := up.(peer)
 	if !ok {
@@ -191,8 +192,8 @@ func (r *Router) subject(up Upstream) string {
 	return p.c.subject
 }
 
-// otherOwner returns an upstream that owns the namespace, a prefix of it or a namespace below it and
-// whose identity differs from up's, or nil if there is none. r.mu is held.
+// otherOwner returns an upstream with an identity other than up's that owns the namespace, a prefix
+// of it or a namespace below it, or nil if there is none. The caller holds r.mu.
 func (r *Router) otherOwner(ns moqt.Namespace, up Upstream) Upstream {
 	if r.cfg().Backups {
 		return nil
@@ -214,8 +215,8 @@ func (r *Router) otherOwner(ns moqt.Namespace, up Upstream) Upstream {
 	return nil
 }
 
-// otherTrackOwner returns an upstream that owns the track and whose identity differs from up's, or nil
-// if there is none. r.mu is held.
+// otherTrackOwner returns an upstream with an identity other than up's that owns the track, or nil
+// if there is none. The caller holds r.mu.
 func (r *Router) otherTrackOwner(name moqt.TrackName, up Upstream) Upstream {
 	if r.cfg().Backups {
 		return nil
@@ -233,7 +234,8 @@ func (r *Router) otherTrackOwner(name moqt.TrackName, up Upstream) Upstream {
 	return nil
 }
 
-// otherPublisher returns a publisher of the track whose identity differs from up's. r.mu is held.
+// otherPublisher returns a publisher of the track whose identity differs from up's. The caller
+// holds r.mu.
 func (t *track) otherPublisher(up Upstream) Upstream {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -286,7 +288,8 @@ func (r *Router) disown(p peer) {
 	}
 }
 
-// revoke cancels an upstream's subscriptions under a namespace that it may no longer publish in.
+// revoke cancels the relay's subscriptions at an upstream under a namespace in which it may no
+// longer publish.
 func (r *Router) revoke(ns moqt.Namespace, up Upstream, why error) {
 	r.mu.Lock()
 	var subs []*moqt.Subscription

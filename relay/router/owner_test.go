@@ -10,8 +10,8 @@ import (
 	"holocast/relay/auth"
 )
 
-// TestClosedSessionUnauthorized checks that requests from a session that has just ended are refused,
-// even if any peer may do anything.
+// TestClosedSessionUnauthorized checks that requests from a session that has just ended are
+// refused, even if every peer has all rights.
 func TestClosedSessionUnauthorized(t *testing.T) {
 	anybody := auth.Rights{Publish: []string{"/"}, Subscribe: []string{"/"}}
 	authority, err := auth.New(context.Background(), auth.Config{Anonymous: anybody}, quiet.Log)

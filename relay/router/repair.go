@@ -21,7 +21,7 @@ const (
 // repair is an upstream fetch of the objects first to last of a group.
 type repair struct {
 	group, first, last uint64
-	done               chan struct{} // closed when the fetched objects are in the cache
+	done               chan struct{} // closed when the fetch has ended, successfully or not
 }
 
 // fillGaps fetches the lost objects that req requests, and waits for them until ctx is done. It does
@@ -66,8 +66,8 @@ func (t *track) fillGaps(ctx context.Context, req *moqt.FetchRequest) {
 	}
 }
 
-// uncovered returns the parts of spans that no repair covers, and the done channels of the repairs that
-// cover the other parts. t.mu is held.
+// uncovered returns the parts of spans that no repair covers, and the done channels of the repairs
+// that cover the other parts. The caller holds t.mu.
 func (t *track) uncovered(group uint64, spans []origin.Span) (rest []origin.Span, wait []chan struct{}) {
 	rest = slices.Clone(spans)
 	for _, r := range t.repairs {

@@ -93,7 +93,7 @@ type client struct {
 	slots   slots
 }
 
-// offer is a namespace of an upstream.
+// offer is a namespace offered by an upstream.
 type offer struct {
 	ns moqt.Namespace
 	up Upstream
@@ -140,9 +140,9 @@ func (c Config) withDefaults() Config {
 // cfg returns the current configuration.
 func (r *Router) cfg() *Config { return r.config.Load() }
 
-// SetLimits applies the limits of a configuration to existing and new sessions and tracks, except for
-// MaxOpen, which applies only to new sessions. It does not close sessions beyond MaxSessions. Shared
-// memory, Backups, Auth and the other fields do not change.
+// SetLimits applies the limits of a configuration to existing and new sessions and tracks, except
+// for MaxOpen, which applies only to new sessions. It does not close sessions beyond MaxSessions.
+// It leaves the shared memory, Backups, Auth and the other fields unchanged.
 func (r *Router) SetLimits(c Config) {
 	next := *r.cfg()
 	c = c.withDefaults()
@@ -306,7 +306,7 @@ func withoutQuery(path string) string {
 	return path
 }
 
-// Sessions returns the open sessions by their unique numbers.
+// Sessions returns the open sessions, except for bridges, by their unique numbers.
 func (r *Router) Sessions() map[uint64]*moqt.Session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -319,7 +319,8 @@ func (r *Router) Sessions() map[uint64]*moqt.Session {
 	return m
 }
 
-// publishers lists the upstreams that offer a track's namespace or a prefix of it. r.mu is held.
+// publishers lists the upstreams that offer a track's namespace or a prefix of it. The caller holds
+// r.mu.
 func (r *Router) publishers(name moqt.TrackName) []Upstream {
 	var list []Upstream
 	for o := range r.offersAt.above(name.Namespace) {
@@ -331,7 +332,7 @@ func (r *Router) publishers(name moqt.TrackName) []Upstream {
 }
 
 // notify wakes requests that wait for a publisher in a namespace and the discoveries that cover it.
-// r.mu is held.
+// The caller holds r.mu.
 func (r *Router) notify(ns moqt.Namespace) {
 	for t := range r.tracksUnder.under(ns) {
 		close(t.appeared)
@@ -344,7 +345,7 @@ func (r *Router) notify(ns moqt.Namespace) {
 	}
 }
 
-// markChanged makes announce report a namespace. r.mu is held.
+// markChanged makes announce report a namespace. The caller holds r.mu.
 func (d *discovery) markChanged(ns moqt.Namespace) {
 	d.changed[ns.String()] = ns
 	select {
@@ -390,7 +391,7 @@ func (c *client) publishNamespace(req *moqt.NamespaceRequest) {
 	log.Info("namespace withdrawn", "reason", reason(err))
 }
 
-// Offer publishes a namespace whose tracks come from up until withdraw is called. It immediately
+// Offer publishes a namespace, whose tracks come from up, until withdraw is called. It immediately
 // subscribes to the tracks that viewers already use.
 func (r *Router) Offer(ns moqt.Namespace, up Upstream) (withdraw func()) {
 	o := &offer{ns, up}
@@ -401,7 +402,7 @@ func (r *Router) Offer(ns moqt.Namespace, up Upstream) (withdraw func()) {
 	return func() { r.remove(o) }
 }
 
-// add adds an offer. r.mu is held.
+// add adds an offer. The caller holds r.mu.
 func (r *Router) add(o *offer) {
 	r.offers[o] = struct{}{}
 	r.offersAt.add(o.ns, o)
@@ -424,7 +425,7 @@ func (r *Router) remove(o *offer) {
 	r.withdraw(o)
 }
 
-// withdraw removes an offer if it is still there. r.mu is held.
+// withdraw removes an offer if it is still there. The caller holds r.mu.
 func (r *Router) withdraw(o *offer) {
 	if _, there := r.offers[o]; !there {
 		return
@@ -487,7 +488,7 @@ func (c *client) discover(req *moqt.DiscoveryRequest) {
 		d.a = a
 		r.follow(d)
 		if !d.tracks {
-			// In a goroutine, since a subscriber that does not read must not block others.
+			// Announce in a goroutine, since a subscriber that does not read must not block others.
 			wg.Go(func() { r.announce(ctx, d, a) })
 		}
 	})

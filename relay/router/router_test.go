@@ -221,8 +221,9 @@ func TestTwoPublishers(t *testing.T) {
 	r.expect(sub, 0, "counts anew")
 }
 
-// TestPublisherIsReplaced lets a publisher replace one that left while viewers are subscribed. A late
-// joiner receives its newest group, which was published before the relay subscribed.
+// TestPublisherIsReplaced replaces a publisher that left while viewers are subscribed. A late
+// joiner receives the new publisher's newest group, although it was published before the relay
+// subscribed.
 func TestPublisherIsReplaced(t *testing.T) {
 	r := start(t, short())
 	before := newPoints()
@@ -301,7 +302,8 @@ func TestSelfSubscription(t *testing.T) {
 	r.expect(sub, 1, "to myself")
 }
 
-// TestNamespaceWithdrawn checks that existing subscriptions continue and new ones are refused.
+// TestNamespaceWithdrawn checks that after a namespace is withdrawn, existing subscriptions
+// continue and new ones are refused.
 func TestNamespaceWithdrawn(t *testing.T) {
 	r := start(t, Config{Linger: 20 * time.Millisecond})
 	tr := newPoints()
@@ -373,8 +375,8 @@ func TestLogBlocks(t *testing.T) {
 	}
 }
 
-// TestGrace checks that subscriptions end if their publisher does not return. A new subscription does
-// not extend the grace.
+// TestGrace checks that subscriptions end if their publisher does not return. A new subscription
+// does not extend the grace period.
 func TestGrace(t *testing.T) {
 	r := start(t, Config{
 		Linger: 20 * time.Millisecond, Grace: 300 * time.Millisecond,
@@ -592,7 +594,7 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-// publishTrack sends PUBLISH for points in its own session.
+// publishTrack sends PUBLISH for points in a session of its own.
 func (r *relay) publishTrack() *origin.Track {
 	r.t.Helper()
 	tr := newPoints()

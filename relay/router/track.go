@@ -48,7 +48,7 @@ func (r *Router) hold(name moqt.TrackName) *track {
 	return r.holdLocked(name)
 }
 
-// holdLocked is like hold, but r.mu is held.
+// holdLocked is like hold, but the caller holds r.mu.
 func (r *Router) holdLocked(name moqt.TrackName) *track {
 	key := name.String()
 	t := r.tracks[key]
@@ -178,13 +178,13 @@ func duplicate(err error) bool {
 	return errors.As(err, &e) && e.Code == wire.RequestDuplicateSubscription
 }
 
-// notify wakes goroutines that wait for the track to change. t.mu is held.
+// notify wakes goroutines that wait for the track to change. The caller holds t.mu.
 func (t *track) notify() {
 	close(t.changed)
 	t.changed = make(chan struct{})
 }
 
-// arm sets the timer for the track's state. t.mu is held.
+// arm sets the timer for the track's state. The caller holds t.mu.
 func (t *track) arm() {
 	if t.timer != nil {
 		t.timer.Stop()
@@ -205,7 +205,7 @@ func (t *track) arm() {
 	t.timer = time.AfterFunc(wait, t.expire)
 }
 
-// orphaned reports whether the track has lost its publishers. t.mu is held.
+// orphaned reports whether the track has lost its publishers. The caller holds t.mu.
 func (t *track) orphaned() bool { return len(t.upstreams) == 0 && !t.lostAt.IsZero() }
 
 // expire handles the end of Linger or Grace.
@@ -226,14 +226,14 @@ func (t *track) expire() {
 	}
 }
 
-// end ends the track for its viewers. r.mu and t.mu are held.
+// end ends the track for its viewers. The caller holds r.mu and t.mu.
 func (t *track) end(code wire.DoneCode, reason string) {
 	t.End(code, reason)
 	t.remove(2 * t.r.cfg().Limits.MaxAge) // time for deliveries in flight
 }
 
-// remove removes the track from the router, and discards its cache after a delay. r.mu and t.mu are
-// held.
+// remove removes the track from the router, and discards its cache after a delay. The caller holds
+// r.mu and t.mu.
 func (t *track) remove(after time.Duration) {
 	t.removed = true
 	t.arm()

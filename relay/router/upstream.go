@@ -105,7 +105,7 @@ func (t *track) subscribe(up Upstream) {
 	}
 }
 
-// ask subscribes at up, with a joining FETCH for the current group.
+// ask sends up a SUBSCRIBE, with a joining FETCH for the current group.
 func (t *track) ask(up Upstream) (*moqt.Subscription, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 	defer cancel()
@@ -219,7 +219,7 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool, relea
 	return t
 }
 
-// removeUpstream removes an upstream. t.mu is held.
+// removeUpstream removes an upstream. The caller holds t.mu.
 func (t *track) removeUpstream(up Upstream) {
 	if release := t.refunds[up]; release != nil {
 		release()
@@ -232,7 +232,7 @@ func (t *track) removeUpstream(up Upstream) {
 	}
 }
 
-// requestFirst includes a new-group request, unless it is nil, in the track's next upstream SUBSCRIBE.
+// requestFirst adds a new-group request, unless it is nil, to the track's first upstream SUBSCRIBE.
 // Requests of several subscribers are merged (§10.2.13).
 func (t *track) requestFirst(group *uint64) {
 	if group == nil {
@@ -307,8 +307,8 @@ func (t *track) receive(up Upstream, sub *moqt.Subscription) {
 	receivers := gopool.New()
 	defer receivers.Close()
 	for {
-		// The subscription ends with its session at the latest, and its error is more precise than
-		// the session's.
+		// No context is needed: the subscription ends no later than its session, with a more
+		// precise error than the session's.
 		r, err := sub.AcceptSubgroup(context.Background())
 		if err != nil {
 			t.upstreamEnded(up, sub, err)
@@ -386,7 +386,7 @@ func (t *track) receiveSubgroup(
 	}
 }
 
-// comparedBytes limits the part of a duplicate's first object that is compared to about three packets.
+// comparedBytes limits how much of a duplicate's first object is compared, to about three packets.
 const comparedBytes = 4 << 10
 
 // compare compares the start of a duplicate subgroup with the original, then refuses it.

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// tagger computes the last byte of connection IDs, by which the kernel distinguishes packets of the
-// relay's present and past connections from junk. It is fast rather than secure: many IDs may reveal
-// how to forge more, and a single ID suffices to send junk with it.
+// tagger computes the last byte of connection IDs, which lets the kernel distinguish packets of the
+// relay's present and past connections from junk. It is fast rather than secure: many IDs may
+// reveal how to forge more, and a single ID suffices to send junk with it.
 type tagger struct{ x, times, y, plus uint32 }
 
 // newTagger returns the tagger for a key, or for a random key if key is nil.
@@ -29,7 +29,7 @@ func newTagger(key *[32]byte) tagger {
 	return tagger{at(0), at(1) | 1, at(2), at(3) | 1}
 }
 
-// tag returns the last byte of a connection ID with these first bytes.
+// tag returns the last byte of the connection ID that begins with id.
 func (t tagger) tag(id [IDLength - 1]byte) byte {
 	a := (binary.BigEndian.Uint32(id[:]) ^ t.x) * t.times
 	a += (uint32(binary.BigEndian.Uint16(id[4:])) ^ t.y) * t.plus
@@ -73,8 +73,8 @@ func (s shares) filter() (list []bpf.Instruction) {
 			bpf.RetConstant{Val: pass},
 		}
 	}
-	// word compares four bytes of the IP header with part of an address. If they match, the instructions in
-	// then follow, otherwise they are skipped.
+	// word compares four bytes of the IP header with part of an address, and runs the instructions in
+	// then only if they match.
 	word := func(off uint32, address []byte, then []bpf.Instruction) []bpf.Instruction {
 		return append([]bpf.Instruction{
 			bpf.LoadAbsolute{Off: network + off, Size: 4},
@@ -120,8 +120,8 @@ func (s shares) filter() (list []bpf.Instruction) {
 }
 
 // filter returns a classic BPF program for a UDP socket. It passes datagrams whose first packet may
-// belong to a present or past connection of the relay. Of the datagrams that start a connection it
-// passes the shares in first. Stateless resets from clients look like junk and are dropped.
+// belong to a present or past connection of the relay, and the shares in first of the datagrams
+// that start a connection. Stateless resets from clients look like junk and are dropped.
 func (t tagger) filter(first shares) []bpf.Instruction {
 	const kind = 0 // scratch memory slot; A is the accumulator
 	require := func(cond bpf.JumpTest, val uint32) []bpf.Instruction {

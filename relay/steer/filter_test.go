@@ -47,8 +47,8 @@ func passes(t tagger, packet []byte) bool {
 	return n > IDLength && n <= 20 && len(packet) >= firstBytes && packet[6+n] <= 20 && packet[0]&0x30 == initial
 }
 
-// machine runs a filter as the kernel does, starting at the UDP header. It has no IP header, so no
-// addresses.
+// machine runs a filter as the kernel does, starting at the UDP header. Packets have no IP header
+// here, and so no addresses.
 func machine(t testing.TB, tags tagger, first shares) func(packet []byte) bool {
 	t.Helper()
 	vm, err := bpf.NewVM(tags.filter(first))

@@ -42,9 +42,10 @@ func requirements() []bpfload.Requirement {
 	}
 }
 
-// Listen opens n sockets, at least two, at addr ("host:port"), which no other program may be using. If
-// the kernel cannot steer packets, it opens one, and Off returns why. With the key of an earlier run,
-// packets of that run's connections pass the filter. If key is nil, a key is generated.
+// Listen opens n sockets, but at least two and at most MaxSockets, at addr ("host:port"), which no
+// other program may be using. If the kernel cannot steer packets, it opens one, and Off returns
+// why. With the key of an earlier run, packets of that run's connections pass the filter. If key is
+// nil, a key is generated.
 func Listen(addr string, n int, key *[32]byte) (*Group, error) {
 	program, all, acceptors, err := load()
 	if err != nil {
@@ -59,9 +60,10 @@ func Listen(addr string, n int, key *[32]byte) (*Group, error) {
 	return g, nil
 }
 
-// begin opens the sockets of an unused address.
+// begin opens the group's sockets at an unused address.
 func (g *Group) begin(addr string, n int, program *ebpf.Program) error {
-	// Open the first socket without SO_REUSEPORT, so that this fails if another program uses the address.
+	// Open the first socket without SO_REUSEPORT, so that opening it fails if another program uses
+	// the address.
 	c, err := udpio.Listen(addr, nil)
 	if err != nil {
 		return err
@@ -179,7 +181,7 @@ func (g *Group) Accept() error {
 // groupFiles is the number of files of a group.
 const groupFiles = 2
 
-// Files returns the files that another process needs to Join. The caller closes them.
+// Files returns the files that another process passes to Join. The caller closes them.
 func (g *Group) Files() ([]*os.File, error) {
 	if g.off != nil {
 		return nil, g.off

@@ -17,8 +17,8 @@ struct {
 	__type(value, __u64);
 } sockets SEC(".maps");
 
-/* The slots that accept new connections. User space may write it while a program reads it, since
- * the kernel copies all eight bytes atomically. */
+/* The slots that accept new connections. User space may write the struct while a program reads it,
+ * since the kernel copies all eight bytes atomically. */
 struct accepting {
 	__u32 first;
 	__u32 count;

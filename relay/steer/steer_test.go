@@ -126,8 +126,8 @@ func (g *Group) id(t *testing.T, socket int) []byte {
 	return id.Bytes()
 }
 
-// TestSteering sends every kind of packet from changing addresses while one process takes over from
-// another.
+// TestSteering checks that packets from changing addresses reach the socket of their connection,
+// and first packets the sockets that accept new ones, while one process takes over from another.
 func TestSteering(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1:0", ":0"} {
 		t.Run(addr, func(t *testing.T) {

@@ -223,7 +223,7 @@ func Inherit() (*Predecessor, error) {
 // State decodes the old process's state into to.
 func (p *Predecessor) State(to any) error { return json.Unmarshal(p.state, to) }
 
-// Files returns the files with a name, in order. The Predecessor closes them.
+// Files returns the files with the given name, in order. The Predecessor closes them.
 func (p *Predecessor) Files(name string) (files []*os.File) {
 	for _, f := range p.files {
 		if f.Name == name {
@@ -233,8 +233,8 @@ func (p *Predecessor) Files(name string) (files []*os.File) {
 	return files
 }
 
-// Listener returns the listener with a name, or nil if there is none. It shares the old process's
-// socket.
+// Listener returns the listener with the given name, or nil if there is none. It shares the old
+// process's socket.
 func (p *Predecessor) Listener(name string) (net.Listener, error) {
 	for _, f := range p.Files(name) {
 		return net.FileListener(f)

@@ -189,8 +189,8 @@ func TestBridgeDuration(t *testing.T) {
 	}
 }
 
-// TestLiveScanBothWays serves real frames to a LiveScan3D viewer and feeds them back as a
-// LiveScan3D client of a capture server.
+// TestLiveScanBothWays serves real frames to a LiveScan3D viewer, which sends them on to a capture
+// server as a LiveScan3D client.
 func TestLiveScanBothWays(t *testing.T) {
 	data, err := sampledata.Find()
 	if err != nil {

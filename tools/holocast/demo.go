@@ -178,7 +178,7 @@ func demo(ctx context.Context, o demoOptions, stdout io.Writer, stderr *os.File)
 	return json.NewEncoder(stdout).Encode(report)
 }
 
-// setsAudio reports whether the arguments of capture-server select its microphones.
+// setsAudio reports whether the capture server's arguments include --audio.
 func (o *demoOptions) setsAudio() bool {
 	return slices.ContainsFunc(o.captureArgs, func(a string) bool {
 		return a == "--audio" || strings.HasPrefix(a, "--audio=")

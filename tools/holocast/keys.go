@@ -8,7 +8,7 @@ import (
 	"holocast/tools/holocast/player"
 )
 
-// key is a key press's action in play.
+// key is the action of a key press in play.
 type key int
 
 const (
@@ -56,7 +56,7 @@ var escapes = map[string]key{
 	"OA": keyFarForward, "OB": keyFarBack, "OC": keyForward, "OD": keyBack, "OH": keyBeginning,
 }
 
-// nextKey reads a key. It returns the errors of the input.
+// nextKey reads a key, or returns the input's error.
 func nextKey(r *bufio.Reader) (key, error) {
 	b, err := r.ReadByte()
 	if err != nil {
@@ -89,7 +89,7 @@ func nextKey(r *bufio.Reader) (key, error) {
 	return escapes[seq], nil
 }
 
-// followKeys sends pressed keys until the input ends.
+// followKeys sends the keys pressed until the input ends.
 func followKeys(in io.Reader, keys chan<- key) {
 	r := bufio.NewReader(in)
 	for {

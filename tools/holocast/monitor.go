@@ -76,9 +76,9 @@ func monitor(ctx context.Context, target connect.Target, address string, stdout 
 }
 
 const (
-	// watching is the time since the last receipt during which a viewer counts as present.
+	// watching is how long a viewer counts as present after its last receipt.
 	watching = 5 * time.Second
-	// forgetViewer is the time since the last receipt after which a viewer's metrics are removed.
+	// forgetViewer is how long a viewer's metrics are kept after its last receipt.
 	forgetViewer = time.Minute
 	// maxViewers bounds memory use. Further viewers have no metrics of their own.
 	maxViewers = 500

@@ -64,8 +64,8 @@ func pair(ctx context.Context, stdout io.Writer, t connect.Target, relay string)
 	}
 	host = net.JoinHostPort(host, port)
 	if _, err := netip.ParseAddrPort(host); err == nil && t.CertificateHash == "" {
-		// Certificate authorities certify names, but the link has an address, so the headset needs
-		// the hash of this certificate.
+		// Certificate authorities certify names, but the link contains an IP address, so the
+		// headset needs the hash of this certificate.
 		hash, err := connect.AskHash(ctx, &url.URL{Host: net.JoinHostPort("localhost", port)})
 		if err != nil {
 			return fmt.Errorf("ask the relay for its certificate's hash (or set --certificate-hash): %w", err)
@@ -95,7 +95,8 @@ func pair(ctx context.Context, stdout io.Writer, t connect.Target, relay string)
 	return err
 }
 
-// ownAddress returns this machine's address towards other networks. It sends no packets.
+// ownAddress returns the address that this machine uses towards other networks. It sends no
+// packets.
 func ownAddress() (string, error) {
 	c, err := net.Dial("udp", "192.0.2.1:9")
 	if err != nil {

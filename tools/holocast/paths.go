@@ -23,7 +23,7 @@ type pathReport struct {
 	Down          bool    `json:"down"`
 }
 
-// pathReports describes the paths of a session over several.
+// pathReports describes the paths of a multipath session.
 type pathReports []pathReport
 
 // String returns the paths as one line, which begins with two spaces if there are any.
@@ -51,13 +51,13 @@ type pathMeter struct {
 	last    pathSample    // shown by live, or the last of the session
 }
 
-// pathSample is a reading of the paths at a time.
+// pathSample is a reading of the paths at one moment.
 type pathSample struct {
 	at    time.Time
 	paths []multipath.PathStats
 }
 
-// measured wraps a function that uses a session.
+// measured wraps a function that uses a session, so that the meter follows that session.
 func (m *pathMeter) measured(
 	use func(context.Context, *moqt.Session) error,
 ) func(context.Context, *moqt.Session) error {

@@ -21,7 +21,7 @@ import (
 	"holocast/internal/programtest"
 )
 
-// twoLinks are a host and a server with two cables between them, each with a route to the server's
+// twoLinks is a host and a server with two cables between them, each with a route to the server's
 // address.
 type twoLinks struct {
 	t            *testing.T
@@ -85,7 +85,8 @@ func (l *twoLinks) start(ns *namespace.Namespace, name string, args ...string) *
 	return &process{programtest.StartBy(l.t, exec.Command(filepath.Join(programs, name), args...), begin), l.t}
 }
 
-// get reads a page of a program in a namespace. A busy machine may time a request out.
+// get fetches a page from a program in a namespace. It retries, since on a busy machine a request
+// may time out.
 func (l *twoLinks) get(ns *namespace.Namespace, url string) (text string) {
 	l.t.Helper()
 	client := http.Client{Transport: &http.Transport{
@@ -111,7 +112,7 @@ func (l *twoLinks) get(ns *namespace.Namespace, url string) (text string) {
 	return text
 }
 
-// relayReport is what the relay shows of its sessions.
+// relayReport is the relay's report on its sessions and tracks.
 type relayReport struct {
 	Sessions []struct {
 		Offers []string
@@ -135,7 +136,7 @@ func (l *twoLinks) report() (r relayReport) {
 	return r
 }
 
-// up returns how many paths of a name are up, over all sessions.
+// up returns how many paths with a name are up, over all sessions.
 func (r relayReport) up(name string) (n int) {
 	for _, s := range r.Sessions {
 		for _, p := range s.Paths {
@@ -173,8 +174,8 @@ func (r relayReport) carried(name string) (in, out uint64) {
 	return in, out
 }
 
-// TestCutPaths cuts two links in turns while a capture server publishes and a viewer plays over both. No frame is
-// lost on the way, and a link carries frames again after its cut.
+// TestCutPaths cuts two links in turn while a capture server publishes and a viewer plays over
+// both. No frame is lost, and a link carries frames again once it is back.
 func TestCutPaths(t *testing.T) {
 	t.Parallel()
 	l := newTwoLinks(t)
@@ -234,7 +235,7 @@ func TestCutPaths(t *testing.T) {
 	play.lastLine(&r)
 	relayMetrics := l.get(l.server, "http://127.0.0.1:4443/metrics")
 	dropped += series(t, relayMetrics, `holocast_relay_dropped_subgroups_total{reason="behind"}`)
-	// On a busy machine the programs drop frames for newer ones, and count them.
+	// On a busy machine the programs drop frames in favour of newer ones, and count them.
 	if lost := int64(r.FramesLost) - int64(r.FramesSkipped) - int64(dropped); lost > 0 || r.SubgroupsReset > 0 ||
 		r.PublisherRestarts > 0 || r.Frames < 10 {
 		in, out := l.report().frames()

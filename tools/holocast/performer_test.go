@@ -18,8 +18,8 @@ import (
 	"holocast/internal/recording"
 )
 
-// clapsSeen returns the capture times of the recorded frames in which the performer's hands meet, in
-// UNIX µs: those with the most points between the hands' places.
+// clapsSeen returns the capture times, in UNIX µs, of the recorded frames in which the performer's
+// hands meet: the frames with the most points in the place where they meet.
 func clapsSeen(t *testing.T, path string) map[int64]bool {
 	t.Helper()
 	r, err := recording.Open(path)
@@ -83,7 +83,7 @@ func clapsSeen(t *testing.T, path string) map[int64]bool {
 	return seen
 }
 
-// between counts the points where the hands meet.
+// between counts the points in the place where the hands meet.
 func between(p pointcloud.Points) (n int) {
 	for i := 0; i+2 < len(p.XYZ); i += 3 {
 		x, y, z := float64(p.XYZ[i]), float64(p.XYZ[i+1]), float64(p.XYZ[i+2])
@@ -110,8 +110,8 @@ func clapsHeard(x []float32) (at []float64) {
 	return at
 }
 
-// watchClaps plays a session. The returned function waits for the end and returns the lip offsets of
-// the claps seen in ms, in order.
+// watchClaps plays a session. The returned function waits for the end and returns the lip offsets
+// of the claps seen, in ms and in order.
 func watchClaps(t *testing.T, url string, args ...string) func(seen map[int64]bool) ([]float64, soundReport) {
 	t.Helper()
 	dir := t.TempDir()

@@ -143,7 +143,7 @@ of 200 to 240 bytes.`,
 	return c
 }
 
-// play plays until the duration is over, the session ends or ctx ends.
+// play plays until the duration is over, the session ends or ctx is done.
 func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File) error {
 	ns, err := o.target.Namespace()
 	if err != nil {
@@ -221,7 +221,7 @@ const playFirstFrameTimeout = 20 * time.Second
 // decodeTimeout bounds the time for decoding the remaining 360° video at the end.
 const decodeTimeout = 30 * time.Second
 
-// watch plays and shows the live line. The end of ctx is not an error once frames have arrived.
+// watch plays and shows the live line. It returns no error if ctx ends after frames have arrived.
 func watch(ctx context.Context, o playOptions, p *player.Player, stderr *os.File) (played, error) {
 	playing, stop := context.WithCancel(ctx)
 	defer stop()
@@ -285,7 +285,7 @@ func watch(ctx context.Context, o playOptions, p *player.Player, stderr *os.File
 	return report, nil
 }
 
-// cueValue is a flag that appends to a script.
+// cueValue is a flag that appends a cue to a script.
 type cueValue struct {
 	script *[]player.Cue
 	pause  bool
@@ -346,7 +346,7 @@ func (o playOptions) sphere() (*sphere.Config, error) {
 			return (video == "" || t.Video == video) && (user == "" || t.User == user)
 		})
 		if at < 0 {
-			return nil, fmt.Errorf("--gaze: %s has no trace of video %q and user %q", path, video, user)
+			return nil, fmt.Errorf("--gaze: %s has no trace for video %q and user %q", path, video, user)
 		}
 		cfg.Head = traces[at].At
 		for i, t := range traces {
@@ -433,7 +433,8 @@ func writeFile(path string, write func(io.Writer) error) error {
 	return nil
 }
 
-// liveLine shows a line that is redrawn on terminals and repeated elsewhere.
+// liveLine shows a status line. On a terminal it is redrawn in place; elsewhere, every update is a
+// new line.
 type liveLine struct {
 	f        *os.File
 	terminal bool

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/term"
 )
 
-// bar is a progress bar on stderr if that is a terminal.
+// bar is a progress bar on stderr, or nothing if stderr is not a terminal.
 type bar struct {
 	p     *progressbar.ProgressBar
 	timed bool

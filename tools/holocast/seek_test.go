@@ -55,7 +55,8 @@ func TestPlaySeeks(t *testing.T) {
 	}
 }
 
-// TestPlaySphereSeeks checks scripted seeks and pauses of 360° video and draws the viewport at a pause.
+// TestPlaySphereSeeks checks scripted seeks and pauses of 360° video and draws the viewport during
+// a pause.
 func TestPlaySphereSeeks(t *testing.T) {
 	folder, port := filepath.Join(t.TempDir(), "tour"), freePort(t)
 	start(

@@ -20,7 +20,7 @@ func addSoundFlags(f *pflag.FlagSet, o *playOptions) {
 	f.StringVar(&o.wav, "wav", "", "write the sound to this WAV file, in real time")
 }
 
-// soundOutput is the output of play's sound.
+// soundOutput plays the sound on a device or writes it to a file.
 type soundOutput struct {
 	mixer  *sound.Mixer // nil without an output
 	device *soundcard.Device

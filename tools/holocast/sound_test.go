@@ -30,7 +30,7 @@ const (
 	clickLength = 48 // samples
 )
 
-// soundAt returns a sample of the test's sound by its capture time.
+// soundAt returns the sample of the test's sound captured at a time, in µs.
 func soundAt(us float64) float32 {
 	t := us / 1e6
 	v := 0.1*math.Sin(2*math.Pi*310*t) + 0.1*math.Sin(2*math.Pi*731*t) + 0.1*math.Sin(2*math.Pi*1903*t)
@@ -188,8 +188,9 @@ func click(x []float32) (at int) {
 	return at
 }
 
-// align returns the time of the newest click in x from the first sample in µs and the best SNR of the
-// last clicks and the 40 ms after each, in dB. Between clicks, the pace of the sound may change.
+// align returns the time of the newest click in x, in µs from the first sample, and the best SNR,
+// in dB, of the last three clicks and the 40 ms after each. Between clicks, the pace of the sound
+// may change.
 func align(t *testing.T, x []float32) (us, snr float64) {
 	t.Helper()
 	const after = soundRate / 25
@@ -209,7 +210,8 @@ func align(t *testing.T, x []float32) (us, snr float64) {
 	return us, snr
 }
 
-// alignClick returns the capture time in µs of the first sample of x, near a guess, and the SNR in dB.
+// alignClick returns the capture time of the first sample of x, in µs, and the SNR, in dB. It
+// searches within 1 ms of guess.
 func alignClick(x []float32, guess float64) (us, snr float64) {
 	var best float64
 	seek := func(from, to, step float64) {
@@ -258,8 +260,8 @@ func (r soundReport) calm() bool {
 	return r.FPS > 25 && r.Sound.ConcealedMS < 100 && r.Sound.Jumps == 0 && r.Sound.BufferMS < 150
 }
 
-// listen plays a session into a file and returns the delays of sound and frames, by the file and by
-// the list of frames, in ms, and the SNR.
+// listen plays a session into a file. It returns the delay of the sound in the file and the median
+// delay of the listed frames, in ms, and the SNR, in dB.
 func listen(t *testing.T, url string, args ...string) (delay, frames, snr float64, r soundReport) {
 	t.Helper()
 	dir := t.TempDir()
@@ -292,7 +294,8 @@ func listen(t *testing.T, url string, args ...string) (delay, frames, snr float6
 	return delay, delays[len(delays)/2], snr, r
 }
 
-// inSync checks a lip offset in ms against ITU-R BT.1359. On an overloaded machine it only logs it.
+// inSync checks a lip offset in ms against ITU-R BT.1359. On an overloaded machine it only logs the
+// offset.
 func inSync(t *testing.T, r soundReport, offset float64) {
 	t.Helper()
 	if offset >= -125 && offset <= 45 {
@@ -332,7 +335,7 @@ func TestSoundLive(t *testing.T) {
 	}
 }
 
-// TestSoundHostile plays between packets that contradict the track.
+// TestSoundHostile plays sound amid packets that contradict the track.
 func TestSoundHostile(t *testing.T) {
 	port := freePort(t)
 	startRelay(t, port)
@@ -417,7 +420,7 @@ func TestSoundOfSphere(t *testing.T) {
 	}
 }
 
-// toneShare returns the seconds of x that consist of a tone of 440 Hz.
+// toneShare returns how many seconds of x consist of a 440 Hz tone.
 func toneShare(x []float32) (seconds float64) {
 	const block = soundRate / 20
 	for ; len(x) >= block; x = x[block:] {

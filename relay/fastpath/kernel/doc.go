@@ -1,7 +1,7 @@
 // Package kernel is the kernel part of the relay's fast path: eBPF programs that send viewers
-// copies of the objects that publishers send as datagrams, before user space sees them (Pfeifer,
-// "eBPF-Assisted Relays for Multimedia Streaming", chapter 3). Unlike in that relay, packets stay
-// encrypted on both sides.
+// copies of publishers' datagram objects, before user space sees them (Pfeifer, "eBPF-Assisted
+// Relays for Multimedia Streaming", chapter 3). Unlike in Pfeifer's relay, packets are encrypted on
+// both sides.
 //
 //	publisher ─► publisher_ingress ─► stack ─► quic-go ─► origin
 //	               │ open, find the track, seal for each viewer

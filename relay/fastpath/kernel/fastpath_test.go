@@ -148,7 +148,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// introduce makes the relay's stack send the viewer a packet, from which the programs learn the route.
+// introduce makes the relay's stack send a packet to the viewer, so that the programs learn the
+// route.
 func (b *bench) introduce(t testing.TB) {
 	t.Helper()
 	send(t, b.serve, []byte("hello"), b.toViewer)
@@ -166,7 +167,7 @@ func object(t testing.TB, alias, group, id uint64, payload []byte) []byte {
 	return b
 }
 
-// TestForward forwards an object for each combination of addresses and headers, and opens the
+// TestForward forwards an object for each combination of addresses and headers, and decrypts the
 // viewer's packet.
 func TestForward(t *testing.T) {
 	tests := map[string]setting{
@@ -252,8 +253,8 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// TestOrder checks that after a fallback, objects that would overtake it fall back too, until user
-// space has passed it on, and for the rest of its group.
+// TestOrder checks that objects that would overtake a fallback fall back too: all objects until
+// user space has passed it on, and the rest of its group even after that.
 func TestOrder(t *testing.T) {
 	b := newBench(t, setting{alias: 7, viewAlias: 7, numberLen: 3})
 	b.introduce(t)
@@ -361,7 +362,7 @@ func TestKeyStreams(t *testing.T) {
 	}
 }
 
-// TestDetachedByForce detaches the programs without the owner's knowledge. The owner detects it and
+// TestDetachedByForce detaches the programs behind their owner's back. The owner notices and
 // attaches them again. Each viewer loses one packet and is suspended.
 func TestDetachedByForce(t *testing.T) {
 	for _, clsact := range []bool{false, true} {

@@ -162,7 +162,8 @@ func TestMerged(t *testing.T) {
 	}
 }
 
-// TestFrames forwards the datagram of packets that also hold an ACK, PING or padding.
+// TestFrames checks that a datagram is forwarded from packets that also hold an ACK, PING or
+// padding.
 func TestFrames(t *testing.T) {
 	b := newBench(t, setting{alias: 7, viewAlias: 7, numberLen: 2})
 	b.introduce(t)
@@ -279,7 +280,7 @@ func TestFallback(t *testing.T) {
 	}
 }
 
-// TestMigrated suspends a viewer whose packets arrive from another address.
+// TestMigrated checks that a viewer is suspended when its packets arrive from another address.
 func TestMigrated(t *testing.T) {
 	b := newBench(t, setting{alias: 7, viewAlias: 7, numberLen: 3})
 	b.introduce(t)
@@ -358,7 +359,8 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// TestManyViewers sends one packet to the maximum number of viewers of a track.
+// TestManyViewers checks that a packet reaches the maximum number of viewers of a track, and that
+// further subscriptions are ignored.
 func TestManyViewers(t *testing.T) {
 	b := newBench(t, setting{alias: 7, viewAlias: 7, numberLen: 3})
 	b.introduce(t)
@@ -390,8 +392,8 @@ func TestManyViewers(t *testing.T) {
 	}
 }
 
-// TestSearch makes the kernel join a running connection. It finds the packet number even if the fast
-// path was off for a long time.
+// TestSearch checks that when the kernel joins a running connection, it finds the packet number
+// even if the fast path was off for a long time.
 func TestSearch(t *testing.T) {
 	b := newBench(t, setting{alias: 7, viewAlias: 7})
 	b.introduce(t)

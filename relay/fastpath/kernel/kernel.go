@@ -31,7 +31,7 @@ const (
 type Options struct {
 	Port      uint16 // the relay's UDP port
 	ConnIDLen int    // length of the relay's connection IDs, 1 to MaxConnID bytes
-	// Unprotected disables packet protection for measurements. Attach then rejects interfaces of
+	// Unprotected disables packet protection, for measurements. Attach then rejects interfaces of
 	// the machine's own network, except for loopback.
 	Unprotected bool
 }
@@ -160,7 +160,7 @@ func (k *Forwarder) KeyStreams(i int) *KeyStreams {
 	return k.precomputed.at(i)
 }
 
-// Renew lets the programs run until the given time of CLOCK_MONOTONIC.
+// Renew lets the programs run until the given time on CLOCK_MONOTONIC.
 func (k *Forwarder) Renew(until time.Duration) {
 	storeRelease(&k.leases.at(0).Until, uint64(until))
 }
@@ -172,7 +172,7 @@ func Now() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// Role holds a connection's source and viewer indices, or -1 if it does not have that role.
+// Role holds a connection's source and viewer indices, with -1 for a role that it does not have.
 type Role struct{ Source, Viewer int }
 
 // SetConnection assigns a connection ID to a connection.

@@ -98,8 +98,8 @@ struct work {
 	__u64 group;
 	__u64 object;
 	__u32 type;
-	__u32 rest; /* offset in opened of its bytes after the alias */
-	__u32 end; /* offset of their end */
+	__u32 rest; /* offset in opened of the object's bytes after the alias */
+	__u32 end; /* offset of the end of these bytes */
 	__u32 track; /* id */
 	__u32 partial; /* the checksum is offloaded */
 	__u64 integer; /* set by take_quic_integer and take_moq_integer */

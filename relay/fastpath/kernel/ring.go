@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ring reads a ring buffer without system calls. It need not block, since the packet of each record
-// also reaches user space.
+// ring reads a ring buffer without system calls. It need not block, since the packet behind each
+// record also reaches user space and wakes it up.
 type ring struct {
 	consumer, producer []byte
 	data               []byte // mapped twice in a row, so that records never wrap

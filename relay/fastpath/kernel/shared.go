@@ -106,7 +106,7 @@ func (s *Source) Start(o SourceOptions) {
 // On reports whether a source is enabled.
 func (s *Source) On() bool { return atomic.LoadUint32(&s.shared.On) != 0 }
 
-// SetKeys sets the keys for the lowest bit of a key phase.
+// SetKeys sets the keys for key phases with the same lowest bit.
 func (s *Source) SetKeys(phase uint64, k Keys) { k.set(&s.shared.Keys[phase&1]) }
 
 // Stop disables a source.
@@ -163,7 +163,8 @@ func (v *Viewer) Clear() {
 	v.shared.Block.Next = blockNone
 }
 
-// SetKeys sets the keys for the lowest bit of a key phase. No block may be using that phase.
+// SetKeys sets the keys for key phases with the same lowest bit. No block may be using such a
+// phase.
 func (v *Viewer) SetKeys(phase uint64, k Keys) { k.set(&v.shared.Keys[phase&1]) }
 
 // Give hands out the packet numbers from first up to but excluding end, for a key phase. An earlier

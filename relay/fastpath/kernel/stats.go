@@ -8,7 +8,7 @@ type Counts struct {
 	Precomputed uint64 // copies sent with a precomputed key stream
 	Failed      uint64 // copies that were registered as sent but could not be sent
 	Migrated    uint64 // viewers suspended after an address change
-	// UserSpace counts publisher packets that only user space handled, and Fallback copies for
-	// single viewers that were left to user space, both by reason.
+	// UserSpace counts the publisher packets that only user space handled, by reason. Fallback
+	// counts the copies for single viewers that were left to user space, by reason.
 	UserSpace, Fallback map[string]uint64
 }

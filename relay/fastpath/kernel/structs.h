@@ -61,9 +61,9 @@ struct source {
 };
 
 /*
- * A block of packet numbers for the kernel. To take back the rest, user space replaces next by
- * BLOCK_NONE; the numbers from the old value on then stay unused. To hand out a block it sets
- * first, then limit, then next.
+ * A block of packet numbers for the kernel. To take back the rest, user space
+ * replaces next with BLOCK_NONE; the numbers from the old value on then stay
+ * unused. To hand out a block it sets first, then limit, then next.
  */
 struct block {
 	__u64 next;
@@ -102,7 +102,7 @@ struct viewer {
 	__u32 header_key[8];
 	struct packet_key keys[2]; /* by key phase bit */
 	__u32 max_size; /* bytes of UDP payload */
-	__u32 max_frame; /* bytes of a DATAGRAM frame with its type */
+	__u32 max_frame; /* bytes of a DATAGRAM frame, including its type */
 	__u32 cid_length;
 	__u32 prefix_length; /* as in struct source */
 	__u64 prefix;
@@ -234,7 +234,7 @@ struct counters {
 	__u64 count[COUNTS];
 };
 
-/* Shared memory. User space renews until, a time on CLOCK_MONOTONIC in ns. */
+/* Shared memory. User space keeps extending until, a time on CLOCK_MONOTONIC in ns. */
 struct lease {
 	__u64 until;
 };

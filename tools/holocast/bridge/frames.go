@@ -54,8 +54,8 @@ const (
 )
 
 // Shown records a camera's newer cloud. A frame is complete when every camera has a newer cloud
-// than in the previous frame. It is also finished if a camera's next cloud arrives or a cloud is
-// more than together newer than another in the frame.
+// than in the previous frame. It ends early when a camera's next cloud arrives, or a cloud captured
+// more than together after another one in the frame.
 func (f *Frames) Shown(camera uint16, captured, at time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

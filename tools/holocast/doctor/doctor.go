@@ -84,7 +84,7 @@ func thisMachine() *machine {
 	}
 }
 
-// Checks returns the checks of this operating system. port is the relay's UDP and TCP port.
+// Checks returns the checks for this operating system. port is the relay's UDP and TCP port.
 func Checks(port int) []Check { return thisMachine().checks(port) }
 
 func (m *machine) checks(port int) []Check {

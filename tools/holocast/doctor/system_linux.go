@@ -195,7 +195,7 @@ func (m *machine) linkKind(name string) string {
 	if _, err := os.Stat(m.path("/sys/class/net", name, "tun_flags")); err == nil {
 		return "tun"
 	}
-	// A veth end contains its peer's index.
+	// A veth device's iflink is its peer's index.
 	self, _ := os.ReadFile(m.path("/sys/class/net", name, "ifindex"))
 	peer, _ := os.ReadFile(m.path("/sys/class/net", name, "iflink"))
 	if len(self) > 0 && !bytes.Equal(self, peer) {
@@ -314,7 +314,7 @@ func (m *machine) libk4a(context.Context) Finding {
 	)
 }
 
-// cameras maps USB IDs to the names of the cameras that libk4a opens and of their other parts.
+// cameras maps USB IDs to the names of the devices of cameras that libk4a opens.
 var cameras = map[string]string{
 	"045e:097a": "Azure Kinect hub", "045e:097b": "Azure Kinect hub", "045e:097c": "Azure Kinect depth camera",
 	"045e:097d": "Azure Kinect color camera", "045e:097e": "Azure Kinect microphones",

@@ -13,7 +13,7 @@ import (
 	"holocast/internal/camera"
 )
 
-// TestDiskFull simulates a full disk by a file size limit. The limit applies to a process, so the
+// TestDiskFull simulates a full disk with a file size limit. The limit applies to a process, so the
 // test runs itself in a child process. A full disk must cause a single error of one line. It must
 // leave no partial file, except for recordings, which play up to the cut.
 func TestDiskFull(t *testing.T) {

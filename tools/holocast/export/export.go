@@ -108,7 +108,8 @@ func (x *reader) close() error {
 	return x.r.Close()
 }
 
-// findCameras reads the recording's first catalog.
+// findCameras selects the cameras' tracks from the recording's first catalog, and reads their
+// poses.
 func (x *reader) findCameras(path string) error {
 	r, err := recording.Open(path)
 	if err != nil {
@@ -206,8 +207,8 @@ func (x *reader) findPoses(r *recording.Reader, t catalog.Track) error {
 	}
 }
 
-// pose returns the camera's pose at the given time, in µs since 1970, from the last event that
-// covers it.
+// pose returns the camera's pose at the given time, in µs since 1970: that of the last event up to
+// then, or else the initial pose.
 func (s *stream) pose(at uint64) camera.Transform {
 	for _, e := range slices.Backward(s.moves) {
 		if e.T <= int64(at/1000) {
@@ -308,9 +309,10 @@ func (s *stream) cloud(f *frame) (pointcloud.Points, error) {
 // camera's frame.
 const mergeDepth = 4
 
-// PLY writes one file per frame into dir. They are called frame-000000.ply and so on if merged,
-// otherwise camera-0/frame-000000.ply and so on. A merged frame consists of the first camera's
-// frame and each other camera's closest frame by capture time, at most half a frame interval away.
+// PLY writes one file per frame into dir. The files are called frame-000000.ply and so on if
+// merged, otherwise camera-0/frame-000000.ply and so on. A merged frame consists of the first
+// camera's frame and each other camera's closest frame by capture time, at most half a frame
+// interval away.
 func PLY(ctx context.Context, path, dir string, merged bool, cfg Config) (Result, error) {
 	x, err := open(path, cfg)
 	if err != nil {
@@ -372,8 +374,8 @@ func (x *reader) merged(ctx context.Context, dir string) error {
 		}
 		return x.write(dir, x.result.Frames, all)
 	}
-	// A frame is written once its successor has arrived. By then the other cameras' frames of the
-	// same time have arrived, too.
+	// A frame is written once its successor has arrived. By then the other cameras' frames from the
+	// same time have also arrived.
 	var pending *frame
 	emit := func() error {
 		if pending == nil {

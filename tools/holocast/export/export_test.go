@@ -630,8 +630,8 @@ func TestTrimmed(t *testing.T) {
 		cameras: 2, frames: 10, descriptions: 4, layout: "B", drop: -1, moves: [][]catalog.PoseEvent{began}, early: true,
 	}.record(t)
 	cut := recordingtest.Rewrite(t, path, recordingtest.Rewriting{
-		// Two messages, then eight of each frame; the cut falls within the first camera's third
-		// frame.
+		// The recording holds two messages, then eight per frame. The cut falls within the first
+		// camera's third frame.
 		After: time.Unix(1790000000, 0).Add(21 * time.Millisecond),
 	})
 	r, err := PLY(t.Context(), cut, t.TempDir(), true, quiet)

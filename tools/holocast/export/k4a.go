@@ -60,7 +60,7 @@ func K4A(ctx context.Context, path, dir string, format camera.ColorFormat, cfg C
 	return x.result, err
 }
 
-// decodeGrid decodes a frame of a track on a grid into s.frame.
+// decodeGrid decodes a frame of a grid-layout track into s.frame.
 func (s *stream) decodeGrid(f *frame) (pointcloud.Header, error) {
 	h, err := s.decode(f)
 	grid := &s.frame.Grid
@@ -152,8 +152,7 @@ func newKinect(s *stream, dir string, format camera.ColorFormat) (*kinect, error
 	return k, nil
 }
 
-// kinectRate returns the frame rate of an Azure Kinect that is closest to fps, or 30 if fps is 0
-// (unknown).
+// kinectRate returns the Azure Kinect frame rate closest to fps, or 30 if fps is 0 (unknown).
 func kinectRate(fps float64) int {
 	switch {
 	case fps == 0 || fps > 22:

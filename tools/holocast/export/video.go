@@ -14,7 +14,7 @@ type video struct {
 	grid    pointcloud.Grid
 }
 
-// take decodes an object into a frame. late reports an object of an earlier group, or a copy.
+// take decodes an object into a frame. late reports an object of an earlier group, or a duplicate.
 func (v *video) take(s *stream, group uint64, h pointcloud.Header, object []byte) (f *frame, late bool) {
 	_, index, err := pointvideo.ParseHeader(object)
 	if err == nil && s.some && (group < s.last || group == s.last && index <= v.index) {

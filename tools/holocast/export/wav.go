@@ -32,8 +32,8 @@ const (
 	soundBlock  = 10 * time.Millisecond
 )
 
-// WAV writes the sound of a recording's microphones, mixed to stereo of 16 bits at 48 kHz. The first
-// sample was captured at the time of the first frame; in a recording without frames it is that of the
+// WAV writes the sound of a recording's microphones, mixed to 16-bit stereo at 48 kHz. The first
+// sample was captured at the time of the first frame or, in a recording without frames, of the
 // first packet.
 func WAV(ctx context.Context, path, out string, cfg Config) (Sound, error) {
 	r, err := recording.Open(path)
@@ -144,7 +144,8 @@ func (x *soundExport) run(ctx context.Context, r *recording.Reader) error {
 	return x.write(x.last)
 }
 
-// object takes a recorded object. Only timestamps within limit of the first count.
+// object adds a recorded object. It refuses packets timestamped long before the first one, or more
+// than limit after it.
 func (x *soundExport) object(o *recording.Object, limit time.Duration) error {
 	if o.EndOnly || o.Status != 0 {
 		return nil

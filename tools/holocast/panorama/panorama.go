@@ -184,8 +184,8 @@ func Frame(n, width, height int) []byte {
 	return b
 }
 
-// sound returns the ticking clock in mono 16-bit samples, with one tick per second, the first one
-// higher.
+// sound returns the ticking clock in mono 16-bit samples: one tick per second, the first at a
+// higher pitch.
 func sound() []byte {
 	var b bytes.Buffer
 	for n := range sampleRate * Seconds {

@@ -24,7 +24,8 @@ import (
 // is dropped, since the newest matters most.
 const backlog = 3
 
-// history is the number of frames passed to the decoder whose descriptions a feed remembers.
+// history is the number of frames passed to the decoder for which a feed remembers the received
+// descriptions.
 const history = 256
 
 // feed receives one camera's track. It assembles objects into frames, decodes them on its own
@@ -89,7 +90,8 @@ type frame struct {
 	own       bool // from a recording that this player plays at its own pace; arrived is then the due time
 	epoch     int  // the feed's epoch when it was queued
 	late      bool // a newer frame started before any of its objects arrived
-	// Of a recorded frame of layout W: time since its group's first frame, and whether it is that.
+	// For a recorded frame in layout W: the time since its group's first frame, and whether it is
+	// that first frame.
 	after  time.Duration
 	key    bool
 	hidden bool // of layout W: decoded for the frames after it, but not displayed
@@ -419,8 +421,9 @@ func (f *feed) damaged() {
 	f.counters.damaged++
 }
 
-// enqueueRecorded queues the last of the recorded frames, which is due now. skipped counts the due
-// frames before it, which are dropped. In layout W they are decoded from the last key frame on.
+// enqueueRecorded queues the last of the due recorded frames. The frames before it are dropped, and
+// skipped is their number. In layout W they are decoded from the last key frame on, but not
+// displayed.
 func (f *feed) enqueueRecorded(due []*frame, skipped int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -65,8 +65,8 @@ func TestFramesOverTwoConnections(t *testing.T) {
 }
 
 // TestCopiesAreNotLate checks that a second copy of a displayed description does not count as late,
-// even after the connection that delivered the first copy has closed, and that a first copy counts
-// once.
+// even after the connection that delivered the first copy has closed, and that a late first copy
+// counts once.
 func TestCopiesAreNotLate(t *testing.T) {
 	f, st := newIdleFeed(t, 4)
 	add := func(sequence uint32, description int) {

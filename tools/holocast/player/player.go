@@ -39,7 +39,7 @@ type Config struct {
 	// Viewer names the receipt track, receipts/<viewer>. The player sends one receipt per displayed
 	// frame. "" disables receipts.
 	Viewer string
-	// Wait makes Play wait for a session without a publisher.
+	// Wait makes Play wait for the session's publisher.
 	Wait bool
 	// Sphere configures playback of the session's 360° video; nil disables it. The player sets its
 	// Clock and Log.
@@ -230,8 +230,8 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 	return ended
 }
 
-// wanted returns the receive functions for the catalog's tracks, by full track name, and configures
-// the feeds.
+// wanted returns the functions that receive the catalog's tracks, by full track name, and
+// configures the feeds.
 func (p *Player) wanted(
 	c *catalog.Catalog, settling *settling,
 ) (map[string]func(context.Context, *moqt.Session), error) {
@@ -295,7 +295,7 @@ func (p *Player) wanted(
 	return list, nil
 }
 
-// exclusively calls play once no other connection is inside exclusively.
+// exclusively waits until no other connection runs its play function, and then calls play.
 func (p *Player) exclusively(ctx context.Context, play func()) {
 	select {
 	case p.exclusive <- struct{}{}:
@@ -490,7 +490,7 @@ func (s *settling) check() {
 }
 
 // watch receives one camera's track until the track or the connection ends. It calls received for
-// every object.
+// every object that was not fetched.
 func (p *Player) watch(ctx context.Context, s *moqt.Session, name moqt.TrackName, f *feed, received func()) {
 	for {
 		sub, err := connect.Subscribe(ctx, s, name, f.timeout(p.cfg.DeliveryTimeout), true)

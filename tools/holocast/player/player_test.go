@@ -656,7 +656,7 @@ func TestFramesInDatagrams(t *testing.T) {
 		r.Parts.Requests == 0 {
 		t.Errorf("%+v, parts %+v", r, r.Parts)
 	}
-	// A datagram that cannot be repaired loses its description, but not the frame.
+	// A datagram that cannot be repaired costs its description, but not the frame.
 	st.datagrams(10, none)
 	for d := range uint64(4) {
 		if d != 2 {

@@ -118,7 +118,8 @@ func (r *recorded) isShared() bool {
 }
 
 // wanted reports whether the player plays the recording at its own pace, and returns the
-// recording's catalog, or nil if it is not known yet.
+// recording's catalog, or nil if it is not known yet. err is not nil if there is no recording to
+// play.
 func (r *recorded) wanted() (own bool, c *catalog.Catalog, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -272,7 +273,7 @@ func (p *Player) recordingNamespace() moqt.Namespace {
 const recordingAgain = time.Second
 
 // followRecording reads the recording's catalog until the session ends or the replay reports that
-// it offers none.
+// it offers no recording.
 func (p *Player) followRecording(ctx context.Context, s *moqt.Session) {
 	r := p.recorded
 	for {
@@ -331,7 +332,7 @@ func (p *Player) readRecording(ctx context.Context, s *moqt.Session) error {
 	})
 }
 
-// playable is one component of a recording: a camera's track or the sphere.
+// playable is one component of a recording: a camera's track, a microphone's track or the sphere.
 type playable interface {
 	// Seek discards buffered data. The next frame displayed is the one at position.
 	Seek(position time.Duration)

@@ -20,7 +20,7 @@ import (
 // soundTimeout is the age at which senders drop a packet (docs/spec/sound.md).
 const soundTimeout = 500 * time.Millisecond
 
-// relayTime is the mixer's clock for live sessions.
+// relayTime is the mixer's clock for live sessions and shared replays.
 func (p *Player) relayTime(local time.Time) (time.Time, sound.State) {
 	p.mu.Lock()
 	known := p.hasClock != clockUnknown
@@ -135,14 +135,14 @@ func (p *Player) play(t catalog.Track, properties wire.Properties, payload []byt
 	p.cfg.Sound.Add(t.Name, sound.FormatOf(t), packet, now)
 }
 
-// sphereSound returns the receiver of the packets of 360° sound, or nil.
+// sphereSound returns the function that receives the packets of 360° sound, or nil if sound is off.
 func (p *Player) sphereSound() func(sphere.SoundPacket) {
 	if p.cfg.Sound == nil {
 		return nil
 	}
 	return func(x sphere.SoundPacket) {
 		if x.Track.Codec != catalog.CodecOpus {
-			p.cfg.Sound.Refuse(x.Track.Name, fmt.Errorf("the codec is %.40q; only opus is played", x.Track.Codec))
+			p.cfg.Sound.Refuse(x.Track.Name, fmt.Errorf("the codec is %.40q; only opus is supported", x.Track.Codec))
 			return
 		}
 		packet, err := sound.ParsePacket(x.Properties, x.Payload)
@@ -160,7 +160,7 @@ func (p *Player) sphereSound() func(sphere.SoundPacket) {
 	}
 }
 
-// hold waits while a frame would precede its sound. It returns for how long it held the frame, which
+// hold delays a frame that would otherwise precede its sound. It returns the frame's delay, which
 // includes waiting behind earlier held frames.
 func (p *Player) hold(fr *frame) time.Duration {
 	if p.cfg.Sound == nil || fr.own {
@@ -175,7 +175,7 @@ func (p *Player) hold(fr *frame) time.Duration {
 	return held
 }
 
-// inStep notes the delay of a frame that is displayed now.
+// inStep tells the mixer the delay of a frame that is displayed now.
 func (p *Player) inStep(h pointcloud.Header, held time.Duration) {
 	if p.cfg.Sound != nil {
 		p.cfg.Sound.Shown(time.UnixMicro(int64(h.CaptureTime)), time.Now(), held)
@@ -206,8 +206,8 @@ func (h *playhead) time(local time.Time) (time.Time, sound.State) {
 	return h.start.Add(h.position + local.Sub(h.at)), sound.Running
 }
 
-// followPlayhead sets the mixer's clock to the position in a recording. The returned function sets it
-// back.
+// followPlayhead sets the mixer's clock to the position in a recording. The returned function
+// restores the relay's clock.
 func (p *Player) followPlayhead(c *catalog.Catalog) (stop func()) {
 	if p.cfg.Sound == nil {
 		return func() {}

@@ -15,7 +15,7 @@ import (
 const (
 	// soundPriority is the subscriber priority of FETCHes of recorded sound.
 	soundPriority = 64
-	// soundAhead is how long before their time packets are passed to the mixer.
+	// soundAhead is how far ahead of their time packets are passed to the mixer.
 	soundAhead = 200 * time.Millisecond
 )
 

@@ -185,8 +185,8 @@ func (x *assembly) finish() {
 	}
 }
 
-// finishVideo appends the frames of the current group of layout W. The group's time is its first
-// frame's. The caller holds the buffer's mu.
+// finishVideo appends the frames of the current group of layout W. A group's time is that of its
+// first frame. The caller holds the buffer's mu.
 func (x *assembly) finishVideo() {
 	var began uint64 // capture time
 	for i, payload := range x.descriptions {
@@ -208,7 +208,7 @@ func (x *assembly) finishVideo() {
 	x.descriptions = nil
 }
 
-// show queues the newest due frame, or after a seek the nearest frame. The caller holds r.mu.
+// show queues the newest due frame or, after a seek, the nearest frame. The caller holds r.mu.
 func (r *trackBuffer) show(position time.Duration) {
 	due := 0
 	for due < len(r.frames) && r.frames[due].due() <= position {

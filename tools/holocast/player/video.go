@@ -12,17 +12,18 @@ import (
 )
 
 const (
-	// videoBacklog limits the frames of a track in layout W that wait for the decoder: a late joiner
-	// receives a whole group at once.
+	// videoBacklog limits the frames in layout W that wait for the decoder. It is large because a
+	// late joiner receives a whole group at once.
 	videoBacklog = 64
 	// maxHeld limits the frames that wait for earlier ones.
 	maxHeld = 256
-	// renewInterval is the minimum time between requests of a new group.
+	// renewInterval is the minimum time between requests for a new group.
 	renewInterval = 250 * time.Millisecond
 )
 
 // videoOrder puts the frames of a track in layout W in order. They arrive on several streams: a
-// group's frames from the joining FETCH and the subscription, and groups at the same time.
+// group's frames both from the joining FETCH and from the subscription, and several groups at the
+// same time.
 type videoOrder struct {
 	group uint64 // the newest that has begun
 	some  bool   // group is valid
@@ -94,8 +95,8 @@ func (f *feed) openVideo() error {
 	return nil
 }
 
-// addVideo processes one object of a track in layout W. largest is the index of the last fetched
-// frame, and negative for one of the subscription.
+// addVideo processes one object of a track in layout W. largest is the index of the last frame to
+// be fetched, or negative if the object is from the subscription.
 func (f *feed) addVideo(group uint64, payload []byte, began, at time.Time, replayed bool, largest int) {
 	h, index, err := pointvideo.ParseHeader(payload)
 	f.mu.Lock()
@@ -132,8 +133,8 @@ func (f *feed) enqueueVideo(fr *frame) {
 	}
 }
 
-// loseGroup skips the rest of a group and requests a new one, unless one has begun. The caller holds
-// f.mu.
+// loseGroup skips the rest of a group and requests a new one, unless a newer one has already begun.
+// The caller holds f.mu.
 func (f *feed) loseGroup(group uint64) {
 	if o := &f.order; o.some && (group < o.group || group == o.group && o.lost) {
 		return

@@ -53,7 +53,8 @@ func TestVideoOrder(t *testing.T) {
 	}
 }
 
-// TestVideoIsShown checks a late joiner, a lost object and the group it requests.
+// TestVideoIsShown checks that a late joiner displays video, and that after a reset subgroup the
+// player requests a new group and displays it.
 func TestVideoIsShown(t *testing.T) {
 	st := newStage(t, 1, 1, "W", dynamic)
 	e, err := pointvideo.NewEncoder(pointvideo.Config{Width: width, Height: height})
@@ -115,7 +116,7 @@ func TestVideoIsShown(t *testing.T) {
 	})
 }
 
-// dynamic are the properties of a track that accepts requests of new groups.
+// dynamic holds the properties of a track that accepts requests for new groups.
 var dynamic = moqt.Properties(wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyDynamicGroups, Int: 1}))
 
 // TestRecordedVideo checks that frames of a recording are due at their capture times, and that a

@@ -1,7 +1,7 @@
 // Package recorder records a session at its relay. It records every object of the catalog, of the
-// tracks in it, and of the viewers' receipts, exactly as received. Other tracks in the session's
-// namespace are recorded on request. The relay's own tracks, such as its clock, belong to no
-// session and are not recorded.
+// tracks in it, and of the viewers' receipts, exactly as received, except that frames in datagrams
+// are recorded as complete objects. Other tracks in the session's namespace are recorded on
+// request. The relay's own tracks, such as its clock, belong to no session and are not recorded.
 package recorder
 
 import (
@@ -253,7 +253,8 @@ func (x *run) followCatalog(t *track) error {
 	}
 }
 
-// follow records a track of the catalog. It starts again whenever the track's publisher returns.
+// follow records a track of the catalog. It subscribes again whenever the track's publisher
+// returns.
 func (x *run) follow(name moqt.TrackName, limits parts.Limits) {
 	t, ok := x.claim(name)
 	if !ok {
@@ -279,7 +280,7 @@ func (x *run) follow(name moqt.TrackName, limits parts.Limits) {
 	}
 }
 
-// receive records a subscription until it ends. It returns why the subscription ended.
+// receive records a subscription until it ends, and returns the reason.
 func (x *run) receive(sub *moqt.Subscription, t *track) error {
 	ctx, stop := context.WithCancel(x.ctx)
 	var wg sync.WaitGroup

@@ -34,8 +34,8 @@ type Device struct {
 	closed atomic.Bool
 }
 
-// Open starts to play a mixer's sound on the device whose name contains a text; "default"
-// selects the system's default. The caller must Close it.
+// Open plays a mixer's sound on the first device whose name contains name; "default" selects the
+// system's default device. The caller must Close the result.
 func Open(name string, m *sound.Mixer, log *slog.Logger) (*Device, error) {
 	ctx, err := malgo.InitContext(nil, malgo.ContextConfig{}, nil)
 	if err != nil {
@@ -71,7 +71,7 @@ func (d *Device) start(m *sound.Mixer, log *slog.Logger) error {
 		},
 		Stop: func() {
 			if !d.closed.Load() && !d.gone.Swap(true) {
-				log.Warn("the sound device stopped; pictures continue", "device", d.Name)
+				log.Warn("the sound device stopped; continuing without sound", "device", d.Name)
 			}
 		},
 	})
@@ -126,7 +126,8 @@ const (
 	paceWeight = 32
 )
 
-// next returns the time at which the next samples sound; measured is the same time with jitter.
+// next returns the time at which the next samples are played; measured is the same time with
+// jitter.
 func (p *pacer) next(measured time.Time, samples int) time.Time {
 	off := measured.Sub(p.at)
 	if p.at.IsZero() || math.Abs(float64(off)) > float64(paceJump) {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestPacer follows a device whose clock is fast by 200 ppm and whose requests jitter.
+// TestPacer follows a device whose clock is 200 ppm fast and whose requests jitter.
 func TestPacer(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var p pacer

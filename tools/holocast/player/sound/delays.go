@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Pictures of the last 2 s determine their delay.
+// The delay of pictures is determined over the last 2 s.
 const (
 	recentFor = 2 * time.Second
 	maxRecent = 512

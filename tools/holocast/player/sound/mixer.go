@@ -76,8 +76,8 @@ type track struct {
 	block    []float32
 }
 
-// New returns a mixer. lead is the longest time from a call of Read to the sound of the samples it
-// returns, without the time of the samples themselves.
+// New returns a mixer. lead is the maximum time from a call of Read until its first sample is
+// heard.
 func New(lead time.Duration, log *slog.Logger) *Mixer {
 	return &Mixer{
 		log: log, lead: lead, tracks: map[string]*track{}, warned: map[string]bool{},
@@ -95,7 +95,7 @@ func (m *Mixer) Close() {
 	m.tracks, m.names = map[string]*track{}, nil
 }
 
-// Mode is the origin of timestamps.
+// Mode is the kind of session, which determines how timestamps relate to the clock.
 type Mode int
 
 // Modes of a mixer.
@@ -105,7 +105,7 @@ const (
 	Own         // a recording that this viewer plays at its own pace; the clock follows it
 )
 
-// Use sets the session's clock. Packets of a clock of another mode are discarded.
+// Use sets the session's clock. It discards the waiting packets if the mode changes or is Own.
 func (m *Mixer) Use(clock Clock, mode Mode) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -133,7 +133,7 @@ func (m *Mixer) forget() {
 	}
 }
 
-// now returns a local time on the timestamps' clock, µs. The caller holds m.mu.
+// now converts a local time to the timestamps' clock, in µs. The caller holds m.mu.
 func (m *Mixer) now(local time.Time) (int64, State) {
 	at, state := m.clock(local)
 	if m.mode == Shared && !m.based {
@@ -170,13 +170,15 @@ func (m *Mixer) Add(name string, f Format, p Packet, arrived time.Time) {
 	}
 }
 
-// A replay starts over, and its timestamps jump.
+// When a replay starts over, its timestamps jump: by at least jumpOver, in jumpAfter consecutive
+// packets.
 const (
 	jumpOver  = time.Second
 	jumpAfter = 3 // packets in a row
 )
 
-// rebase determines the base of a replay. The caller holds m.mu.
+// rebase updates base, the offset of a shared replay's timestamps from the clock. The caller holds
+// m.mu.
 func (m *Mixer) rebase(stamp, arrived time.Time) {
 	at, state := m.clock(arrived)
 	if state == Unknown || m.mode != Shared {
@@ -194,7 +196,7 @@ func (m *Mixer) rebase(stamp, arrived time.Time) {
 	m.forget()
 }
 
-// Refuse counts a packet of a track that cannot be played.
+// Refuse counts a packet that cannot be played, by the name of its track.
 func (m *Mixer) Refuse(name string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -211,7 +213,8 @@ func (m *Mixer) refuse(name string, err error) {
 	}
 }
 
-// track returns the track of a name. It creates it for a first packet. The caller holds m.mu.
+// track returns the named track, which it creates for the track's first packet. The caller holds
+// m.mu.
 func (m *Mixer) track(name string, f Format, packet []byte) (*track, error) {
 	if t := m.tracks[name]; t != nil {
 		return t, nil
@@ -240,8 +243,8 @@ func (m *Mixer) track(name string, f Format, packet []byte) (*track, error) {
 	return t, nil
 }
 
-// Shown notes a picture that was captured at a time on the session's clock and displayed at a local
-// time, after it was held.
+// Shown records a picture that was captured at a time on the session's clock and displayed at a
+// local time. held is how long it was held back for its sound.
 func (m *Mixer) Shown(captured, at time.Time, held time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -269,7 +272,7 @@ func (m *Mixer) hold() int64 {
 	return jitter.Postpone(d, m.own)
 }
 
-// Read fills out with stereo samples that sound from a local time.
+// Read fills out with stereo samples to be played from a local time on.
 func (m *Mixer) Read(out []float32, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

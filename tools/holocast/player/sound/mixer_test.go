@@ -12,7 +12,7 @@ import (
 	"holocast/internal/opus"
 )
 
-// epoch is the start of the tests' time.
+// epoch is the start time of the tests.
 var epoch = time.Unix(1_800_000_000, 0)
 
 // scene plays a microphone and pictures into a mixer, in fake time.
@@ -95,7 +95,7 @@ func (s *scene) run(d time.Duration) {
 	}
 }
 
-// heard returns the time from the newest click to its sound.
+// heard returns the delay of the newest click: the time from its capture to its sound.
 func (s *scene) heard() time.Duration {
 	s.t.Helper()
 	from := len(s.recording) - SampleRate
@@ -123,7 +123,8 @@ func (s *scene) heard() time.Duration {
 	return (time.Duration(at) * time.Second / SampleRate) % time.Second
 }
 
-// near checks a duration to within the error that is not stretched, and the click's own length.
+// near checks a duration. It allows for the deviation that the mixer does not correct, and for the
+// click's own length.
 func near(t *testing.T, what string, got, want time.Duration) {
 	t.Helper()
 	if (got - want).Abs() > 7*time.Millisecond {
@@ -195,7 +196,7 @@ func TestLoss(t *testing.T) {
 	}
 }
 
-// TestReplay plays a replay that starts over every 3 s.
+// TestReplay checks that sound stays in step in a replay that starts over every 3 s.
 func TestReplay(t *testing.T) {
 	s := newScene(t)
 	s.m.Use(s.clock, Shared)
@@ -213,7 +214,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestPause pauses and seeks in a recording.
+// TestPause checks that sound pauses with a recording, and is in step again after a seek.
 func TestPause(t *testing.T) {
 	s := newScene(t)
 	state := Running
@@ -237,7 +238,8 @@ func TestPause(t *testing.T) {
 	near(t, "sound", s.heard(), s.delay)
 }
 
-// TestHostilePackets plays damaged packets between good ones.
+// TestHostilePackets checks that damaged packets between good ones are refused and do not affect
+// the sound.
 func TestHostilePackets(t *testing.T) {
 	good := func(s *scene) Packet { return Packet{Timestamp: s.at.Add(s.offset), Data: s.last} }
 	for _, c := range []struct {
@@ -275,7 +277,7 @@ func TestHostilePackets(t *testing.T) {
 	}
 }
 
-// TestManyTracks announces more microphones than a session may have.
+// TestManyTracks checks that the mixer refuses more microphones than a session may have.
 func TestManyTracks(t *testing.T) {
 	s := newScene(t)
 	s.run(blockTime * 3)

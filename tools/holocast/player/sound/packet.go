@@ -13,7 +13,7 @@ import (
 // MaxPacket bounds a packet in bytes.
 const MaxPacket = 1275
 
-// ParsePacket parses a sound object. Its duration and channels are checked by the mixer.
+// ParsePacket parses a sound object. The mixer checks the packet's duration and channels.
 func ParsePacket(properties wire.Properties, payload []byte) (p Packet, err error) {
 	if len(payload) > MaxPacket {
 		return p, fmt.Errorf("a packet has %d bytes, more than %d", len(payload), MaxPacket)
@@ -34,7 +34,7 @@ func FormatOf(t catalog.Track) Format {
 	return f
 }
 
-// samplesOf returns the length of a track's packets by its first one.
+// samplesOf returns the number of samples per packet of a track, from its first packet.
 func samplesOf(packet []byte) (int, error) {
 	n, err := loc.OpusSamples(packet)
 	if err == nil && n < SampleRate/100 {
@@ -43,7 +43,8 @@ func samplesOf(packet []byte) (int, error) {
 	return n, err
 }
 
-// check returns an error if a packet contradicts its track. An invalid previous packet is dropped.
+// check returns an error if a packet, or the previous packet that it repeats, contradicts its
+// track.
 func check(p Packet, t *track) error {
 	if err := checkOne(p.Data, t); err != nil {
 		return err
@@ -67,7 +68,7 @@ func checkOne(b []byte, t *track) error {
 	case n != t.samples:
 		return fmt.Errorf("a packet has %d samples, but the track's have %d", n, t.samples)
 	case int(b[0]>>2&1) != t.channels-1:
-		return errors.New("a packet contradicts the track's channels")
+		return errors.New("a packet's channels differ from the track's")
 	}
 	return nil
 }

@@ -9,12 +9,13 @@ import (
 // Report describes the sound.
 type Report struct {
 	Microphones int `json:"microphones"`
-	// DelayMS is the time from capture to sound: now, on the session's clock.
+	// DelayMS is the time from capture to sound on the session's clock, averaged over about a
+	// second.
 	DelayMS float64 `json:"delay_ms"`
 	// BufferMS is the delay that loses at most 1 % of the packets.
 	BufferMS float64 `json:"jitter_buffer_ms"`
-	// LipOffsetMS is the delay of sound minus the delay of pictures, averaged over some seconds;
-	// positive where sound is late. It is nil without pictures.
+	// LipOffsetMS is the delay of sound minus the delay of pictures, averaged over about a second;
+	// positive if sound is late. It is nil without pictures.
 	LipOffsetMS *float64 `json:"lip_offset_ms,omitempty"`
 	HeldMS      float64  `json:"pictures_held_ms"` // delay of pictures that waits for sound
 	ConcealedMS float64  `json:"concealed_ms"`     // without a packet or its error correction
@@ -32,10 +33,10 @@ type Report struct {
 	measured   bool
 }
 
-// smoothing is the weight of a new measurement, of blocks of 10 ms.
+// smoothing is the weight of a new measurement. There is one per block of 10 ms.
 const smoothing = 0.01
 
-// note measures after a block. The caller holds m.mu.
+// note updates the measurements after a block. The caller holds m.mu.
 func (m *Mixer) note() {
 	s := &m.stats
 	for _, name := range m.names {

@@ -39,8 +39,8 @@ func NewWAV(path string) (*WAV, error) {
 // Close completes the file.
 func (w *WAV) Close() error { return errors.Join(w.w.Close(), w.file.Close()) }
 
-// Record writes the mixer's sound in real time until ctx ends. It calls began with the local time of
-// the file's first sample.
+// Record writes the mixer's sound in real time until ctx is done. It calls began with the local
+// time of the file's first sample.
 func (w *WAV) Record(ctx context.Context, m *Mixer, began func(time.Time)) error {
 	tick := time.NewTicker(blockTime)
 	defer tick.Stop()

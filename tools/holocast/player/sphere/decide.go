@@ -82,7 +82,7 @@ func (v *Viewer) measure(now time.Time) {
 	}
 }
 
-// useful limits a rate to the rate of all tiles at all qualities.
+// useful caps a rate at the combined rate of all tiles at all qualities.
 func (v *Viewer) useful(rate float64) float64 {
 	most := 0.0
 	if v.latest != nil {
@@ -154,7 +154,7 @@ func (v *Viewer) decideNext(now time.Time) (actions []action) {
 		sure := len(v.planner.Chosen().Order)
 		spare := v.planner.Capacity.Percentile(v.cfg.Percentile)*v.gop.Seconds() - pending - v.planner.Chosen().Bytes
 		// Requests beyond the budget are skipped. The publisher sends everything as soon as it is
-		// encoded, so they would queue in front of more important data.
+		// encoded, so their data would queue ahead of more important data.
 		for i, r := range requests[:sure] {
 			wanted[r.Tile] = target{v.keepQuality(&gop, r, &spare), priorityOf(i)}
 		}

@@ -27,7 +27,7 @@ type Fetch func(ctx context.Context, track string, first, last uint64, priority 
 	use func(wire.FetchObject, []byte)) (over bool, err error)
 
 // Playback plays a replay's recording of the sphere at the viewer's own pace (docs/spec/tiles.md).
-// It buffers GoPs shortly ahead of the position, which is its clock. A frame is due when the
+// The position is its clock, and it buffers GoPs shortly ahead of it. A frame is due when the
 // position reaches the frame's timestamp; no frame can be late while the position does not advance.
 type Playback struct {
 	v      *Viewer
@@ -192,7 +192,7 @@ func (f *Playback) Tick(position time.Duration, playing bool) {
 // refill starts loading the next GoP if the buffer is short. The caller holds v.mu.
 func (f *Playback) refill() {
 	if f.loading {
-		// The sphere takes precedence over tiles.
+		// The low-resolution sphere takes precedence over tiles.
 		if f.primed && f.playing && f.drop != nil && f.buffered <= f.length && f.buffered-f.position < bufferShort {
 			f.drop()
 		}
@@ -206,7 +206,8 @@ func (f *Playback) refill() {
 	f.all.Go(func() { f.load(ctx, run, from) })
 }
 
-// load fetches the GoP that starts at or within one GoP duration after a position.
+// load fetches the GoP that starts at or within one GoP duration after from, with its tiles, rates
+// and sound.
 func (f *Playback) load(ctx context.Context, run int, from time.Duration) {
 	v := f.v
 	v.mu.Lock()

@@ -63,7 +63,7 @@ func (v *Viewer) receiveTrack(
 	}
 }
 
-// receive reads a subscription until it ends. It returns why it ended.
+// receive reads a subscription until it ends, and returns the reason.
 func (v *Viewer) receive(ctx context.Context, sub *moqt.Subscription, k key, join bool) error {
 	replay, _ := sub.Properties.Int(replayProperty)
 	if replay != 0 {
@@ -173,7 +173,8 @@ func (v *Viewer) add(
 		v.replayRestarted()
 	}
 	if !fetched {
-		// Tiles of a replay may precede its restart.
+		// Tiles sent before a replay's restart may still arrive, so a replay's tiles do not lower
+		// minDelay.
 		if delay := now.Sub(p.Timestamp); delay < v.minDelay && (whole || !v.replayed) {
 			v.minDelay = delay
 		} else if v.minDelay < math.MaxInt64 && delay > v.minDelay+v.latency/2 {
@@ -220,7 +221,7 @@ func (v *Viewer) store(g *group, k key, object uint64, p *loc.Properties, payloa
 }
 
 // replayRestarted resets the clock when a replay starts over and its timestamps jump back. It first
-// judges the earlier GoPs by the old clock. The caller holds v.mu.
+// judges the earlier GoPs with the old clock. The caller holds v.mu.
 func (v *Viewer) replayRestarted() {
 	for _, id := range slices.Sorted(maps.Keys(v.groups)) {
 		if g := v.groups[id]; id <= v.newest && !g.judged && !g.start.IsZero() {

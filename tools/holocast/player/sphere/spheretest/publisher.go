@@ -15,7 +15,7 @@ import (
 	"holocast/internal/origin"
 )
 
-// Video takes the place of a tile number for the low-resolution sphere.
+// Video stands for the low-resolution sphere in place of a tile number.
 const Video = -1
 
 // Film is the published content. It loops.
@@ -48,7 +48,7 @@ type track struct {
 	feed     *origin.Feed
 }
 
-// New creates the session's tracks. Requests of viewers must be passed to Set's handler.
+// New creates the session's tracks. Pass viewers' requests to Set's handler.
 func New(ns moqt.Namespace, film Film) (*Publisher, error) {
 	p := &Publisher{film: film}
 	ms := uint64(film.Latency.Milliseconds())
