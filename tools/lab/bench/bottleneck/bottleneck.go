@@ -131,7 +131,7 @@ func (p Path) conditions() string {
 // at 400 Mbit/s (docs/results/congestion.md). Headers from Ethernet to QUIC take up the rest.
 const payloadShare = 381.0 / 400
 
-// fits returns the frame rate that the path can carry, at most the camera's.
+// fits returns the frame rate that the path can carry, up to the camera's.
 func (p Path) fits() float64 {
 	return min(FramesPerS, p.RateMbps*1e6*payloadShare*(1-p.Loss)/(8*FrameBytes))
 }
@@ -168,7 +168,7 @@ type Summary struct {
 	Fits float64            `json:"fits_fps"` // frame rate that the path can carry
 	Of   map[string]Figures `json:"of"`       // by contender
 
-	// Late lists contenders for which the emulator was late in every attempt of a measurement.
+	// Late lists contenders with a measurement whose every attempt had a late emulator.
 	Late []string `json:"emulator_late"`
 }
 

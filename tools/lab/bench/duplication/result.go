@@ -42,8 +42,8 @@ type Level struct {
 	DelayP99   map[Mode]float64 `json:"frame_delay_ms_p99"`
 	Throughput map[Mode]float64 `json:"throughput_mbps"`
 
-	// Cost is the number of bytes sent over all paths per byte that entered the edges, for
-	// duplication and the whole run. CostVarying covers the period with varying delays.
+	// Cost is the number of bytes sent over all paths per byte that entered the edges, with
+	// duplication and over the whole run. CostVarying covers the period with varying delays.
 	Cost        float64 `json:"cost"`
 	CostVarying float64 `json:"cost_varying"`
 
@@ -124,7 +124,8 @@ func newResult(o Options, s schedule) *Result {
 	return r
 }
 
-// of returns the result for a congestion control, which is r itself or r.BBR.
+// of returns the result for a congestion control: r itself, or r.BBR, which it creates if
+// necessary.
 func (r *Result) of(c Congestion) *Result {
 	if c == r.Congestion {
 		return r
