@@ -19,7 +19,7 @@ import (
 // transport carries windows from the server to the client.
 type transport interface {
 	receive(r *receiver, size int)
-	// open returns a window's writer. Windows are written concurrently but sent in the order of the calls of open.
+	// open returns a window's writer. Windows are written concurrently but sent in the order of the open calls.
 	open(number uint64) (io.WriteCloser, error)
 	mark() figures
 	close()

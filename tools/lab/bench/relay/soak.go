@@ -35,8 +35,8 @@ type Soak struct {
 	Samples []SoakSample `json:"samples"`
 	Sent    int          `json:"frames_sent"`
 	Lost    int          `json:"frames_lost"` // over all viewers
-	// Growth is relative, from the second to the last third of the samples. The first third is
-	// the warm-up.
+	// Growth is the relative growth from the second to the last third of the samples. The first
+	// third is the warm-up.
 	Growth Growth `json:"growth"`
 	Flat   bool   `json:"flat"` // no growth above 5 %
 }

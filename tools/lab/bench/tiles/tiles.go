@@ -86,7 +86,8 @@ type Figures struct {
 	Percentile float64 `json:"budget_percentile"` // of the predicted capacity
 }
 
-// Gain is the difference in dB between ours and a baseline, run by run.
+// Gain summarizes the differences between ours and a baseline, run by run. PSNR differences are in
+// dB.
 type Gain struct {
 	MeanMedian float64 `json:"psnr_mean_median"` // median over head movements of the difference in mean PSNR
 	P5Median   float64 `json:"psnr_p5_median"`
@@ -205,7 +206,7 @@ func setupOf(quick bool) setup {
 // evaluated head movements are those of other viewers.
 const trainedViewers = 15
 
-// Run measures.
+// Run runs the benchmark.
 func Run(ctx context.Context, o Options) (r Result, err error) {
 	if o.Data == "" {
 		return r, errors.New("needs recorded video, head movements and networks; set HOLOCAST_DATA to a folder with " +
@@ -270,7 +271,7 @@ func describe(c *clip, set setup) Clip {
 	return d
 }
 
-// run is a head movement that watches a clip over a network.
+// run is one head movement with which a clip is watched over a network.
 type run struct {
 	clip  int
 	trace int
@@ -280,7 +281,8 @@ type run struct {
 
 func key(name string, percentile float64) string { return fmt.Sprintf("%s@%g", name, percentile) }
 
-// watchers returns the head movements that watch a clip. They were recorded with other videos.
+// watchers returns the head movements with which a clip is watched. They were recorded with other
+// videos.
 func watchers(heads []gazetrace.Trace, c *clip, set setup) (traces []trace) {
 	videos := gazetrace.Videos(heads)
 	for k := range set.heads {
@@ -502,7 +504,7 @@ func (s *Sessions) markdown(b *strings.Builder) {
 	s.tables(b)
 }
 
-// tables writes the schemes' results and the gains of ours.
+// tables writes the schemes' results and our gains over the baselines.
 func (s *Sessions) tables(b *strings.Builder) {
 	b.WriteString("| scheme | viewport PSNR mean | p5 | stalls | wasted | tile hits | Mbit/s | motion to quality | " +
 		"messages per GoP |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
