@@ -32,7 +32,7 @@ import (
 const startTimeout = 5 * time.Minute
 
 // TestDashboardsOnARunningSystem runs the services of deploy/compose in network namespaces, with
-// their configurations and commands: a relay, a capture server (here also one for 360° video), a
+// their configurations and commands: a relay, a capture server and a second one for 360° video, a
 // monitor, a viewer behind three paths, the edge pair that duplicates over them, and Prometheus
 // with the project's alerts. It checks that every query of every panel returns data.
 func TestDashboardsOnARunningSystem(t *testing.T) {
@@ -71,8 +71,8 @@ type service struct {
 	Entrypoint, Command []string
 }
 
-// system is the running system: a relay and a viewer, joined by three paths, and a host for
-// everything else.
+// system is the running system: the hosts of the relay and the viewer, joined by three paths, and a
+// host for everything else.
 type system struct {
 	t                    *testing.T
 	dir                  string
@@ -350,7 +350,7 @@ func (s *system) rules() {
 	}
 }
 
-// get sends a request to Prometheus' API, decodes the response into into, and reports success.
+// get sends a request to Prometheus' API, decodes the JSON response, and reports success.
 func (s *system) get(path string, into any) bool {
 	r, err := s.http.Get("http://127.0.0.1:9099/api/v1/" + path)
 	if err != nil {

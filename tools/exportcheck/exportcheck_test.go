@@ -25,7 +25,7 @@ import (
 	"holocast/tools/holocast/export"
 )
 
-// foreign reads an export with read.py. It skips the test if the readers are not installed.
+// foreign reads an export with read.py. It skips the test if the readers cannot be installed.
 func foreign(t *testing.T, result any, args ...string) {
 	t.Helper()
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
@@ -131,7 +131,7 @@ type cloud struct {
 	Color  [3]float64 // 0 to 1
 }
 
-// expected returns the clouds of the exported PLY files, which are in session coordinates.
+// expected summarizes the clouds of the exported PLY files, which are in session coordinates.
 func expected(t *testing.T, path string) (list [2][]cloud) {
 	t.Helper()
 	dir := t.TempDir()

@@ -104,7 +104,7 @@ func (a apt) fetch(ctx context.Context, into string, packages ...string) error {
 	return nil
 }
 
-// newest returns the package of the newest kernel that meta depends on.
+// newest returns the package of the newest kernel, which the metapackage meta depends on.
 func (a apt) newest(ctx context.Context, meta string) (string, error) {
 	out, err := a.command(ctx, "", "apt-cache", "depends", "--no-recommends", "--no-suggests", meta)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package bottleneck measures what a viewer receives over a path below the stream's rate: the frame
 // rate and delay of one camera, complete groups of a base track and its tiles, and wasted bytes. It
-// compares internal/origin with MOQT's delivery timeout alone and with no timeout, interleaved,
-// over emulated paths. It also compares frames in datagrams with frames on streams over lossy
+// compares internal/origin with MOQT's delivery timeout alone and with no timeout, in alternating
+// runs over emulated paths. It also compares frames in datagrams with frames on streams over lossy
 // paths.
 package bottleneck
 
@@ -168,7 +168,8 @@ type Summary struct {
 	Fits float64            `json:"fits_fps"` // frame rate that the path can carry
 	Of   map[string]Figures `json:"of"`       // by contender
 
-	// Late lists contenders with a measurement whose every attempt had a late emulator.
+	// Late lists the contenders with a measurement for which the emulator was late in every
+	// attempt.
 	Late []string `json:"emulator_late"`
 }
 

@@ -13,7 +13,8 @@ import (
 // mostOthers limits how many processors other programs may use during a run.
 const mostOthers = 0.3
 
-// streamRate, in packets per second, is the rate from which a path carries more than probes.
+// streamRate is the rate, in packets per second, from which a path counts as carrying more than
+// probes.
 const streamRate = 200
 
 // judge copies the lab's failures and worst lateness to m, and for level nfov also the packet

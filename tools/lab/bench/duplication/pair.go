@@ -333,7 +333,8 @@ func (p *pair) sample(ctx context.Context, at time.Duration) {
 	}
 }
 
-// history returns the controller's decisions about the flow to the viewer, and its rewards.
+// history returns the controller's decisions about the flow to the viewer, and the recorded
+// rewards.
 func (p *pair) history(ctx context.Context, begun time.Time) ([]Decision, []Rewards, error) {
 	var list api.DecisionList
 	if err := p.ask(ctx, http.MethodGet, "/v1/decisions?since=0", nil, &list); err != nil {

@@ -81,7 +81,7 @@ type Measurement struct {
 	Rewards   []Rewards  `json:"rewards,omitempty"`
 }
 
-// PathDelays are the stream's packet delays on the paths to the viewer over time.
+// PathDelays holds the stream's packet delays on each path to the viewer over time.
 type PathDelays struct {
 	T  []float64        `json:"t"`
 	Ms [paths][]float64 `json:"ms"` // mean per interval; 0 = only probes
@@ -95,7 +95,7 @@ type Decision struct {
 	Reason string  `json:"reason"`
 }
 
-// Rewards are the paths' cumulative rewards at one time.
+// Rewards holds the paths' cumulative rewards at one time.
 type Rewards struct {
 	T      float64     `json:"t"`
 	Window int         `json:"window"` // packets

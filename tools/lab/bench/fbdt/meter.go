@@ -9,7 +9,7 @@ import (
 	"holocast/internal/fbdt"
 )
 
-// meter wraps a scheduler and counts the bytes that it delivers, sends twice and delivers behind a gap.
+// meter wraps a scheduler and counts the bytes delivered, sent twice, and delivered behind a gap.
 type meter struct {
 	fbdt.Scheduler
 
@@ -62,7 +62,7 @@ func (m *meter) Truncate(stream uint64, offset int64) []uint64 {
 	return m.Scheduler.Truncate(stream, offset)
 }
 
-// Next records the segment under way.
+// Next records each segment sent.
 func (m *meter) Next(path int, now time.Duration) (fbdt.Segment, bool) {
 	g, ok := m.Scheduler.Next(path, now)
 	if ok {

@@ -36,8 +36,8 @@ const (
 // PeerName is the program that Options.Peer "auto" selects.
 const PeerName = "moq-relay-ietf"
 
-// Parameters of saturation. The offered rate grows from the relay's capacity by a factor per step,
-// until the fraction of frames that arrive is below carried or their median delay exceeds
+// Parameters of the saturation test. The offered rate grows from the relay's capacity by a factor
+// per step, until the fraction of frames that arrive is below carried or their median delay exceeds
 // lateAfter.
 const (
 	overload  = 1.5 // factor per step

@@ -88,7 +88,7 @@ func viewport(s *tile360.Solver, p *tile360.Problem, plan *tile360.Plan) { s.Vie
 
 func fixed(s *tile360.Solver, p *tile360.Problem, plan *tile360.Plan) { s.Fixed(p, plan) }
 
-// compared returns a scheme of the main table. percentile is that of the baselines.
+// compared returns a scheme of the main table. percentile applies to the baselines.
 func compared(name string, percentile float64) scheme {
 	return map[string]scheme{
 		Ours:     {name: Ours, again: true, gaze: spread},
