@@ -284,8 +284,8 @@ type benchWriter struct {
 	out  string // folder; "" stores nothing
 }
 
-// run runs the benchmarks in list. If all is set, it skips those that need root unless it runs as
-// root.
+// run runs the benchmarks in list. If all is set and the user is not root, it skips benchmarks that
+// need root.
 func (w *benchWriter) run(cmd *cobra.Command, o benchOptions, list []benchmark, all bool) error {
 	o.log = cmd.ErrOrStderr()
 	if dir, err := sampledata.Find(); err == nil {

@@ -35,7 +35,7 @@ const lateFrame = time.Second
 
 // The contenders.
 const (
-	// Holocast is internal/origin, as relay and capture server use it.
+	// Holocast is internal/origin, as used by the relay and the capture server.
 	Holocast = "holocast"
 
 	// DeliveryTimeout is the draft's delivery timeout alone. Late frames are reset while newer
@@ -77,7 +77,7 @@ func (o Options) check() error {
 	return nil
 }
 
-// With adds the parts of an earlier result that r lacks.
+// With returns r, completed with the parts of an earlier result that r lacks.
 func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	var old Result
 	if err := json.Unmarshal(earlier, &old); err != nil {
@@ -168,8 +168,7 @@ type Summary struct {
 	Fits float64            `json:"fits_fps"` // frame rate that the path can carry
 	Of   map[string]Figures `json:"of"`       // by contender
 
-	// Late lists the contenders with a measurement for which the emulator was late in every
-	// attempt.
+	// Late lists contenders whose emulator was late in every attempt of a measurement.
 	Late []string `json:"emulator_late"`
 }
 

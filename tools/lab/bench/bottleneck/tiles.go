@@ -43,8 +43,8 @@ type TileFigures struct {
 	// Complete counts complete tile groups per second.
 	Complete float64 `json:"tiles_complete"`
 
-	// Inverted is the percentage of complete tile groups for which a higher-priority group of the
-	// same second is incomplete.
+	// Inverted is the percentage of complete tile groups that arrived although a higher-priority
+	// group of the same second is incomplete.
 	Inverted float64 `json:"inverted_percent"`
 
 	// DelayP95Ms is the 95th percentile of the delay from capture to the last byte, over objects in

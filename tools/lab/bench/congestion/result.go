@@ -230,7 +230,7 @@ func (m *Measurement) mark() string {
 	return ""
 }
 
-// With adds the parts of an earlier result that r lacks.
+// With returns r, completed with the parts of an earlier result that r lacks.
 func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	var old Result
 	if err := json.Unmarshal(earlier, &old); err != nil {

@@ -61,7 +61,7 @@ func (s *session) processors() map[string]time.Duration {
 func share(before, after map[string]time.Duration, elapsed time.Duration) map[string]float64 {
 	s := map[string]float64{}
 	for who, t := range after {
-		// The total of other programs lacks those that have ended since, so a difference may be
+		// The total of other programs lacks programs that have ended since, so a difference may be
 		// negative.
 		s[who] = max(0, qoe.Round((t-before[who]).Seconds()/elapsed.Seconds(), 2))
 	}

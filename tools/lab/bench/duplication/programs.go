@@ -84,7 +84,7 @@ func (p *programs) start(node *netlab.Node, dir, name string, args ...string) (*
 	err = node.Namespace.Do(func() error {
 		// Niceness belongs to the thread, and children inherit it.
 		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, niceness); err != nil {
-			return fmt.Errorf("niceness %d: %w", niceness, err)
+			return fmt.Errorf("set niceness %d: %w", niceness, err)
 		}
 		defer func() { _ = unix.Setpriority(unix.PRIO_PROCESS, 0, 0) }()
 		return cmd.Start()

@@ -138,7 +138,7 @@ func (r *Result) of(c Congestion) *Result {
 	return r.BBR
 }
 
-// suffix returns the suffix of file names.
+// suffix returns the congestion control's suffix for file names.
 func (c Congestion) suffix() string {
 	if c == "" {
 		return ""
@@ -212,8 +212,8 @@ func (r *Result) draws(plot string) bool {
 	return false
 }
 
-// With adds the runs of an earlier result that r lacks. It fails if the run length, source or
-// application of the earlier result differs.
+// With returns r, completed with the runs of an earlier result that r lacks. It fails if the run
+// length, source or application of the earlier result differs.
 func (r *Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	var old Result
 	if err := json.Unmarshal(earlier, &old); err != nil {
@@ -251,7 +251,7 @@ func (r *Result) measured(c Congestion) *Result {
 	return nil
 }
 
-// with adds old's runs that r lacks. Either may be nil.
+// with returns a result with r's runs and the runs of old that r lacks. Either may be nil.
 func (r *Result) with(old *Result) *Result {
 	if r == nil && old == nil {
 		return nil

@@ -28,8 +28,8 @@ type CameraRun struct {
 	Far     Shown   `json:"far"`
 	TCPMbps float64 `json:"tcp_mbit_per_s,omitempty"` // rate of the TCP flow
 
-	// Forwarded counts the packets sent by the kernel, Lost those of them that were lost, and
-	// Fallback the packets left to user space, by reason.
+	// Forwarded counts packets sent by the kernel, Lost the forwarded packets that were lost, and
+	// Fallback packets left to user space, by reason.
 	Forwarded float64            `json:"forwarded"`
 	Fallback  map[string]float64 `json:"fallback,omitempty"`
 	Lost      float64            `json:"lost"`

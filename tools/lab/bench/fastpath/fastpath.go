@@ -66,8 +66,7 @@ type Cell struct {
 	JitterUs float64 `json:"jitter_us"` // mean difference between successive delays (RFC 3550 without smoothing)
 
 	// CPU is the CPU time of the relay's process and eBPF programs per amount of data sent to
-	// viewers. It is nil for IP forwarding, whose CPU time cannot be told apart from the rest of
-	// the machine's.
+	// viewers. It is nil for IP forwarding, whose CPU time is unknown.
 	CPU *float64 `json:"cpu_s_per_gbit"`
 
 	// Syscalls counts system calls of the relay's process; it is nil without a relay.
@@ -101,7 +100,7 @@ type Result struct {
 	CameraLoad   float64     `json:"camera_load_average,omitempty"`
 }
 
-// With adds the parts of an earlier result that r lacks.
+// With returns r, completed with the parts of an earlier result that r lacks.
 func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	var old Result
 	if err := json.Unmarshal(earlier, &old); err != nil {

@@ -163,7 +163,7 @@ func contenders(s Scenario, l load, quick bool) (list []contender) {
 	return append(list, contender{name: paper, kind: kindBundle}, contender{name: ours, kind: kindBundle})
 }
 
-// quicOver names QUIC over one radio.
+// quicOver returns the name of the contender that uses QUIC over one radio.
 func quicOver(r Radio) string { return "quic " + r.Name }
 
 // Result holds the measurements.

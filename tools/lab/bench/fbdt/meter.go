@@ -35,7 +35,7 @@ func newMeter(s fbdt.Scheduler) *meter {
 	return &meter{Scheduler: s, of: map[uint64]*metered{}, under: map[uint64]fbdt.Segment{}}
 }
 
-// Add registers new streams, except those of the bundle's control messages, whose urgency is negative.
+// Add registers new streams. It ignores the bundle's control messages, whose urgency is negative.
 func (m *meter) Add(stream uint64, p fbdt.Priority, n int64) {
 	m.Scheduler.Add(stream, p, n)
 	m.mu.Lock()

@@ -54,7 +54,7 @@ func start(s Scenario, length time.Duration) (r *radios, err error) {
 			return nil, err
 		}
 		if len(addrs) != 1 {
-			return nil, fmt.Errorf("radio %s has %d addresses", p.Name, len(addrs))
+			return nil, fmt.Errorf("radio %s has %d addresses, want 1", p.Name, len(addrs))
 		}
 		addr, _ := netip.AddrFromSlice(addrs[0].IP.To4())
 		gateway := addr.Prev() // the edge is named first

@@ -169,7 +169,7 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	return r, nil
 }
 
-// With adds the parts of an earlier result that r lacks.
+// With returns r, completed with the parts of an earlier result that r lacks.
 func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	var old Result
 	if err := json.Unmarshal(earlier, &old); err != nil {

@@ -13,7 +13,7 @@ import (
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
-// soakFrameBytes results in a track of 1 Mbit/s.
+// soakFrameBytes is the frame size for a track of 1 Mbit/s.
 const soakFrameBytes = 4167
 
 // maxGrowth is the largest relative growth, from the second to the last third of a run, that still

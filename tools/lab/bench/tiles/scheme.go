@@ -99,7 +99,7 @@ func compared(name string, percentile float64) scheme {
 	}[name]
 }
 
-// steps returns the schemes between the paper's and ours, each of which changes one thing.
+// steps returns the schemes between the paper's and ours. Each changes one thing.
 func steps() []scheme {
 	const p = tile360.BudgetPercentile
 	return []scheme{
@@ -112,7 +112,8 @@ func steps() []scheme {
 	}
 }
 
-// gazes returns variants of our scheme within the budget, with decreasing knowledge of the gaze.
+// gazes returns variants of our scheme with decreasing knowledge of the gaze. They request no tiles
+// beyond the budget.
 func gazes() []scheme {
 	const p = tile360.BudgetPercentile
 	return []scheme{

@@ -46,7 +46,7 @@ func Parts() []string { return []string{simulated, inSessions} }
 
 func (o Options) has(part string) bool { return len(o.Parts) == 0 || slices.Contains(o.Parts, part) }
 
-// With adds the parts of an earlier result that r lacks.
+// With returns r, completed with the parts of an earlier result that r lacks.
 func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	var old Result
 	if err := json.Unmarshal(earlier, &old); err != nil {
@@ -95,7 +95,7 @@ type Gain struct {
 	Stalls     float64 `json:"stall_ratio_median"` // ours minus the baseline's
 }
 
-// Step is a scheme between the paper's and ours.
+// Step holds the figures of a scheme between the paper's and ours.
 type Step struct {
 	Name string `json:"name"`
 	Figures
@@ -137,7 +137,7 @@ type SessionFigures struct {
 	QualityMs float64 `json:"motion_to_quality_ms"`
 	Messages  float64 `json:"messages_per_gop"`
 
-	// Percentile of the predicted capacity used in planning.
+	// Percentile is the percentile of the predicted capacity used in planning.
 	Percentile float64 `json:"budget_percentile"`
 }
 

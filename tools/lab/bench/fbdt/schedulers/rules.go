@@ -8,7 +8,7 @@ import (
 // Designing and implementing a deployable multipath TCP", NSDI 2012, and the first Linux scheduler).
 type minRTT struct{ plain }
 
-// plain is a rule without memory.
+// plain is embedded in rules without memory.
 type plain struct{}
 
 func (plain) took(*inOrder, *path, int64)                 {}
@@ -161,7 +161,7 @@ func (r *ratio) took(s *inOrder, p *path, n int64) {
 func (r *ratio) acked(_ *inOrder, _ *path, n int64, _ time.Duration) { r.delivered += n }
 
 // update starts the search, restarts it after paths were added or removed, and moves the shares after each interval
-// in which the paths were busy.
+// with enough data to send.
 func (r *ratio) update(paths []*path, now time.Duration) {
 	fresh := len(r.share) != len(paths)
 	for _, p := range paths {
