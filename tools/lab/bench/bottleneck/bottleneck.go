@@ -168,7 +168,7 @@ type Summary struct {
 	Fits float64            `json:"fits_fps"` // frame rate that the path can carry
 	Of   map[string]Figures `json:"of"`       // by contender
 
-	// Late lists contenders whose emulator was late in every attempt of a measurement.
+	// Late lists contenders for which the emulator was late in every attempt of a measurement.
 	Late []string `json:"emulator_late"`
 }
 
