@@ -127,7 +127,7 @@ func (g *guest) run() error {
 	return nil
 }
 
-// modules loads the modules in a directory, in the order given by its file order.
+// modules loads the kernel modules in a directory, in the order listed in its file "order".
 func modules(dir string) error {
 	order, err := os.ReadFile(filepath.Join(dir, "order"))
 	if err != nil {

@@ -132,8 +132,8 @@ func TestViewingsInFakeTime(t *testing.T) {
 			ours := inFakeTime(t, 0, c.film(), tr, net, Ours, 0, gops)
 			t.Logf("%s: %v", Ours, ours)
 
-			// Tolerate some: the number of late frames after a drop in rate depends on the order of
-			// goroutines.
+			// Tolerate a few stalls: the number of late frames after a drop in rate depends on the
+			// order of goroutines.
 			if ours.GOPs < gops || ours.StallRatio > 0.02 {
 				t.Errorf("%d GoPs, %.1f %% stalls", ours.GOPs, 100*ours.StallRatio)
 			}
@@ -201,7 +201,7 @@ func TestFallsInFakeTime(t *testing.T) {
 				}
 			}
 
-			// Tolerate some: the number of late frames depends on the order of goroutines.
+			// Tolerate a few stalls: the number of late frames depends on the order of goroutines.
 			if most := stall[1] + 0.05; f.part == 0 && stall[0] > most || f.part > 0 && stall[0] > 0.04 {
 				t.Errorf("%.1f %% stalls, %.1f %% where the whole sphere is sent", 100*stall[0], 100*stall[1])
 			}

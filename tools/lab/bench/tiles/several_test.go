@@ -23,7 +23,7 @@ import (
 )
 
 // joined combines the ends of several paths into one socket. A peer has the same address on all
-// paths, so its port is offset by the index of the path.
+// paths, so its port is offset by the index of the path to tell them apart.
 type joined struct {
 	net.PacketConn // the first end
 	ends           []net.PacketConn
