@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fuzzes every target of the repository, one per processor at a time.
+# Fuzzes every target in the repository, one per processor at a time.
 #   tools/fuzz.sh [TIME]           TIME per target (default 3s), from the committed corpora
 #   tools/fuzz.sh --keep [TIME]    also add the smallest new inputs to testdata/fuzz,
 #                                  for every `go test` to replay
@@ -27,8 +27,8 @@ compile() { # package
 
 run() { # package target
 	local package=$1 target=$2 log=$bin/${1//\//-}.$2
-	# The fuzzer may report its own deadline as a failure, without an input. Minimization only helps
-	# people who read the input, and takes all the time if unbounded.
+	# The fuzzer may report its own deadline as a failure, without an input. Limit minimization: it
+	# only helps people who read the input, and could otherwise use up the time.
 	if ! (cd "$package" && "$bin/${package//\//-}" -test.run '^$' -test.fuzz "^$target\$" -test.fuzztime "$time" \
 		-test.fuzzminimizetime 10x -test.parallel 1 -test.fuzzcachedir "$cache/$module/$package") </dev/null >"$log" 2>&1 &&
 		! { grep -q '^    context deadline exceeded' "$log" && ! grep -q 'Failing input' "$log"; }; then

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs missing build dependencies of Holocast on Debian or Ubuntu. Can run any number of times.
+# Installs missing build dependencies of Holocast on Debian or Ubuntu. Safe to run repeatedly.
 #
 #   --test      also for the tests
 #   --bpf       also to compile the eBPF programs (their objects are committed)
@@ -22,7 +22,7 @@ want libturbojpeg0-dev
 want libzstd-dev
 want libopus-dev
 want libx264-dev
-# The library is named after its version, on which -dev depends.
+# The library package is named after its version; libopenh264-dev depends on the current one.
 have libopenh264-7 || have libopenh264-8 || want libopenh264-dev
 want ffmpeg
 want iproute2

@@ -423,7 +423,7 @@ func stat(title, unit, expr string) panel {
 	return panel{title: title, unit: unit, kind: "stat", from: []query{{expr, ""}}}
 }
 
-// process returns the row of process metrics of the instances that export a metric.
+// process returns the row of process metrics for the instances that export metric.
 func process(metric string) row {
 	of := ` and on (instance) {__name__=~"` + metric + `",instance=~"$instance"}`
 	return row{"Process", []panel{

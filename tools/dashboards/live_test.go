@@ -28,11 +28,11 @@ import (
 	"holocast/internal/programtest"
 )
 
-// startTimeout bounds the wait for all queries, which takes 20 s on two cores.
+// startTimeout limits the wait for all queries to return data, which takes 20 s on two cores.
 const startTimeout = 5 * time.Minute
 
 // TestDashboardsOnARunningSystem runs the services of deploy/compose in network namespaces, with
-// their configurations and commands: a relay, a capture server (here also one for 360° video), a
+// their configurations and commands: a relay, a capture server and a second one for 360° video, a
 // monitor, a viewer behind three paths, the edge pair that duplicates over them, and Prometheus
 // with the project's alerts. It checks that every query of every panel returns data.
 func TestDashboardsOnARunningSystem(t *testing.T) {
@@ -66,13 +66,13 @@ func TestDashboardsOnARunningSystem(t *testing.T) {
 	s.rules()
 }
 
-// service is a service of the compose file.
+// service is a service in the compose file.
 type service struct {
 	Entrypoint, Command []string
 }
 
-// system is the running system: a relay and a viewer, joined by three paths, and a host for
-// everything else.
+// system is the running system: the hosts of the relay and the viewer, joined by three paths, and a
+// host for everything else.
 type system struct {
 	t                    *testing.T
 	dir                  string
@@ -167,7 +167,7 @@ func (s *system) cable(a *namespace.Namespace, addressA string, b *namespace.Nam
 	}
 }
 
-// fill replaces addresses and folders in text from the compose file.
+// fill replaces the compose file's addresses and folders in text with this system's.
 func (s *system) fill(text string, changes ...string) string {
 	return strings.NewReplacer(append(
 		changes, "/keys", filepath.Join(s.dir, "keys"), "$$", "$", "controller:4793", frontOfRelay+":4793",
@@ -309,7 +309,7 @@ func (s *system) prometheus(program string) {
 	), "--storage.tsdb.path="+filepath.Join(s.dir, "tsdb"), "--web.listen-address=127.0.0.1:9099", "--log.level=warn")
 }
 
-// answered reports whether a query returns data.
+// answered reports whether a query returns data. It fails the test if the query is rejected.
 func (s *system) answered(query string) bool {
 	var a struct {
 		Status, Error string
@@ -324,7 +324,7 @@ func (s *system) answered(query string) bool {
 	return len(a.Data.Result) > 0
 }
 
-// rules fails the test for each alert that Prometheus could not evaluate.
+// rules fails the test if Prometheus has no alerts or could not evaluate one.
 func (s *system) rules() {
 	s.t.Helper()
 	var a struct {
@@ -350,7 +350,7 @@ func (s *system) rules() {
 	}
 }
 
-// get sends a request to Prometheus' API; ok is false if it does not answer.
+// get sends a request to Prometheus' API, decodes the JSON response, and reports success.
 func (s *system) get(path string, into any) bool {
 	r, err := s.http.Get("http://127.0.0.1:9099/api/v1/" + path)
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"holocast/tools/holocast/export"
 )
 
-// foreign reads an export with read.py. It skips the test if the readers are not installed.
+// foreign reads an export with read.py. It skips the test if the readers cannot be installed.
 func foreign(t *testing.T, result any, args ...string) {
 	t.Helper()
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
@@ -48,10 +48,10 @@ func foreign(t *testing.T, result any, args ...string) {
 
 const frames = 2
 
-// place is the second camera's pose, turned by 90° about y and moved.
+// place is the second camera's pose, rotated by 90° about y and translated.
 var place = camera.Transform{R: [9]float64{0, 0, 1, 0, 1, 0, -1, 0, 0}, T: [3]float64{500, -200, 1000}}
 
-// record makes a recording of two cameras that see a slope, with the lens of an Azure Kinect.
+// record makes a recording of a slope, seen by two cameras with the lens of an Azure Kinect.
 func record(t *testing.T) string {
 	t.Helper()
 	lens := camera.Intrinsics{
@@ -131,7 +131,7 @@ type cloud struct {
 	Color  [3]float64 // 0 to 1
 }
 
-// expected returns the clouds of the exported PLY files, which are in session coordinates.
+// expected summarizes the clouds of the exported PLY files, which are in session coordinates.
 func expected(t *testing.T, path string) (list [2][]cloud) {
 	t.Helper()
 	dir := t.TempDir()
@@ -189,7 +189,7 @@ func TestRGBD(t *testing.T) {
 			t.Fatalf("Open3D reads %+v", got)
 		}
 		for i, c := range got.Frames {
-			// Undistorting changes the number of pixels.
+			// Undistortion changes the number of pixels.
 			c.check(t, want[n][i], 0.2, 0.01)
 		}
 	}

@@ -8,8 +8,8 @@ dir=$root/build/exportcheck
 mkdir -p "$root/build"
 tmp=$(mktemp -d "$root/build/exportcheck.XXXXXX")
 trap 'rm -rf "$tmp"' EXIT
-# Without dependencies: Open3D's are for its viewers.
+# Skip dependencies: Open3D needs them only for its viewers.
 python3 -m pip --disable-pip-version-check --quiet install --no-deps --no-compile --only-binary=:all: \
 	--target "$tmp/files" --requirement "$(dirname "$0")/requirements.txt"
-# Move the directory atomically; a concurrent run may have been faster.
+# Move the directory atomically; a concurrent run may have finished first.
 mv -T "$tmp/files" "$dir" 2>/dev/null || [[ -e $dir ]]

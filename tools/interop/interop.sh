@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Tests interoperability with other implementations of MOQT draft-18, built from crates.io:
 # moq-test-client and moqtap-client with our relay, our publisher and player through moq-relay-ietf,
-# and each relay upstream of the other. Prints TAP; exits 1 on a failure.
+# and each relay upstream of the other. Prints TAP; exits 1 on failure.
 #
-#   INTEROP_RELAY_ARGS   extra arguments of our relay, such as --fastpath=chacha20
+#   INTEROP_RELAY_ARGS   extra arguments for our relay, such as --fastpath=chacha20
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -24,7 +24,7 @@ for crate in "$client" "$relay"; do
 	echo "# building $crate"
 	cargo install --locked --quiet --root "$peers" "$crate" >&2
 done
-# Publisher and viewer built on the moqtap-client library.
+# A publisher and a viewer built on the moqtap-client library.
 moqtap=build/moqtap/debug/holocast-moqtap
 cargo build --locked --quiet --manifest-path tools/interop/moqtap/Cargo.toml --target-dir build/moqtap >&2
 mkdir -p bin
@@ -38,8 +38,8 @@ for _ in $(seq 100); do
 	curl -fs "http://127.0.0.1:$port/healthz" >/dev/null && break
 	sleep 0.1
 done
-# Two runs on one relay conflict: the scenarios share a namespace, which has one owner. The second
-# publisher is refused with UNINTERESTED ("closed, code=32").
+# Stop if another run already uses this port. The scenarios share a namespace with a single owner,
+# so that run's relay would refuse our publisher with UNINTERESTED ("closed, code=32").
 kill -0 "${pids[0]}" 2>/dev/null || {
 	echo "Bail out! our relay did not start; is port $port taken?"
 	diagnose "$work/relay.log"
@@ -64,7 +64,7 @@ for scheme in moqt https; do
 	}
 done
 
-# The relay has the publisher's sent objects cached, so it forwards one FETCH of two.
+# The relay has cached the objects that the publisher sent, so it forwards only one of two FETCHes.
 if timeout 60 "$moqtap" "127.0.0.1:$port" >"$work/moqtap.log" 2>&1 && grep -q ' 1 of 2 ' "$work/moqtap.log"; then
 	report ok "moqt: moqtap-client against our relay: $(tail -n 1 "$work/moqtap.log")"
 else
@@ -95,8 +95,8 @@ roundtrip() {
 }
 roundtrip relay "moqt://127.0.0.1:$port/interop" "$ours"
 roundtrip relay "https://127.0.0.1:$port/interop" "$ours"
-# No WebTransport: webtransport-go's client needs RESET_STREAM_AT, which quinn, under
-# moq-relay-ietf, lacks.
+# Skip WebTransport: webtransport-go's client needs RESET_STREAM_AT, which moq-relay-ietf's QUIC
+# library, quinn, lacks.
 roundtrip moq-relay-ietf "moqt://127.0.0.1:$theirs/interop" "$hash"
 
 # 3. The released programs through their relay.
@@ -112,9 +112,9 @@ else
 	diagnose "$work/capture-server.log"
 fi
 
-# 4. Our relay downstream of theirs: it dials theirs. Theirs also dials ours and announces there
-# (--announce, or for a coordinator's namespace_subscribers), but answers no SUBSCRIBE on sessions
-# it dialed (moq-relay-ietf 0.8.0, src/consumer.rs:358 and 415).
+# 4. Our relay downstream of theirs; ours dials. Theirs can also dial ours and announce there
+# (--announce, or for a coordinator's namespace_subscribers), but it answers no SUBSCRIBE on such
+# sessions (moq-relay-ietf 0.8.0, src/consumer.rs:358 and 415).
 if timeout 60 "$work/roundtrip" --behind --certificate-hash "$hash" "moqt://127.0.0.1:$theirs/upstream" \
 	>"$work/roundtrip.log" 2>&1; then
 	report ok "moqt: our publisher at moq-relay-ietf, our player at our relay behind it: $(tail -n 1 "$work/roundtrip.log")"

@@ -146,7 +146,7 @@ func run(ctx context.Context, o options) (string, error) {
 	return check(ctx, sent, got, count)
 }
 
-// readCatalog fetches the object published before the subscription.
+// readCatalog fetches the object that was published before the subscription.
 func readCatalog(ctx context.Context, s *moqt.Session, name moqt.TrackName, want []byte) error {
 	sub, err := s.Subscribe(ctx, name, moqt.SubscribeOptions{})
 	for errors.As(err, new(*moqt.RequestError)) && ctx.Err() == nil { // the relay may not know the session yet
@@ -188,7 +188,7 @@ func readCatalog(ctx context.Context, s *moqt.Session, name moqt.TrackName, want
 	}
 }
 
-// key identifies one description of a frame.
+// key identifies one description of one frame.
 type key struct{ group, object uint64 }
 
 type arrival struct {
@@ -225,7 +225,7 @@ func receive(ctx context.Context, sub *moqt.Subscription, got chan<- arrival) er
 	}
 }
 
-// publish sends the frames at their rate and returns their hashes.
+// publish sends the frames at the configured rate and returns their hashes.
 func publish(ctx context.Context, o options, points, receipts *origin.Track) (map[key][sha256.Size]byte, error) {
 	sent := map[key][sha256.Size]byte{}
 	first := uint64(time.Now().UnixMilli()) // group IDs are never reused (§2.4.1)

@@ -1,4 +1,5 @@
-# Sourced by the scripts in this folder: servers, and a report in TAP. Servers stop with the script.
+# Sourced by the scripts in this folder. Starts servers, stops them when the script exits, and
+# reports results in TAP.
 
 work=$(mktemp -d)
 pids=()

@@ -30,7 +30,7 @@ install_sdk() {
 		--dest "$tmp" "pyk4a-bundle==$version"
 	python3 -m zipfile -e "$tmp"/pyk4a_bundle-*.whl "$tmp/files"
 	mkdir -p "$dir"
-	# Move the directory atomically; a concurrent run may have been faster.
+	# Move the directory atomically; a concurrent run may have finished first.
 	mv -T "$tmp/files/pyk4a_bundle.libs" "$dir/pyk4a_bundle.libs" 2>/dev/null || [[ -e $dir/pyk4a_bundle.libs ]]
 }
 

@@ -52,7 +52,7 @@ func sdkCommand(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// data returns the capture data. It skips the test if there is none.
+// data returns the folder with the capture data. It skips the test if there is none.
 func data(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("HOLOCAST_DATA")
@@ -65,7 +65,7 @@ func data(t *testing.T) string {
 	return dir
 }
 
-// openRecording opens the k4arecorder file of the capture data.
+// openRecording opens the capture data's k4arecorder file.
 func openRecording(t *testing.T) *k4amkv.Reader {
 	t.Helper()
 	r, err := k4amkv.Open(filepath.Join(data(t), "k4a_recording", "pyk4a_recording.mkv"))
@@ -147,7 +147,7 @@ func TestPointCloud(t *testing.T) {
 			compareCloud(t, cal, f)
 		})
 	}
-	// Every pixel of the modes without a real frame, over the whole depth range.
+	// Cover every pixel of the modes without a real frame, over the whole depth range.
 	doc := openRecording(t).Config.Calibration
 	for _, mode := range []camera.DepthMode{camera.NFOV2x2Binned, camera.WFOVUnbinned} {
 		t.Run("ramp/"+string(mode), func(t *testing.T) {
@@ -162,7 +162,7 @@ func TestPointCloud(t *testing.T) {
 			compareCloud(t, cal, depthFrame{"ramp", doc, mode, depth})
 		})
 	}
-	// Up to 3 m, the conversion of an early device's lens model is accurate to a millimetre.
+	// The conversion of early devices' lens model is accurate to a millimetre up to 3 m.
 	for _, mode := range []camera.DepthMode{camera.NFOVUnbinned, camera.WFOV2x2Binned} {
 		t.Run("Rational6KT/"+string(mode), func(t *testing.T) {
 			doc := bytes.Replace(doc, []byte("BrownConrady"), []byte("Rational6KT"), 2)
@@ -272,7 +272,7 @@ func TestColorPixels(t *testing.T) {
 						t.Errorf("depth pixel (%d, %d): valid %v, SDK: %v", u, v, ok, valid)
 						continue
 					}
-					// Outside the image the lens model folds back; those pixels are not used.
+					// The lens model folds back outside the image; those pixels are not used.
 					if ok && cu >= 0 && cv >= 0 && cu < float64(cal.Color.Width) && cv < float64(cal.Color.Height) {
 						compared++
 						worst = max(worst, math.Hypot(cu-sdk[0], cv-sdk[1]))
@@ -317,8 +317,7 @@ func greyCRC(image []uint16) uint32 {
 	return crc32.ChecksumIEEE(b)
 }
 
-// compareCapture compares capture i as read by libk4arecord with the same capture as read by our
-// reader.
+// compareCapture compares capture i, as read by libk4arecord, with ours.
 func compareCapture(t *testing.T, i int, got struct{ Color, Depth, IR *sdkImage }, want *k4amkv.Capture) {
 	t.Helper()
 	for _, image := range []struct {
@@ -424,7 +423,8 @@ func TestRecordingsOpen(t *testing.T) {
 	}
 }
 
-// TestCutOffRecordingOpens uses libk4arecord to read the file that a killed recorder left behind.
+// TestCutOffRecordingOpens checks that libk4arecord reads a recording that our Writer has not
+// closed, like the file of a killed recorder.
 func TestCutOffRecordingOpens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "recording.mkv")
 	config := k4amkv.Config{
@@ -456,8 +456,8 @@ func TestCutOffRecordingOpens(t *testing.T) {
 	}
 }
 
-// TestKilledRecorder checks that we read the file that a killed libk4arecord left behind, which its
-// own reader refuses.
+// TestKilledRecorder checks that we read the file of a killed libk4arecord, which libk4arecord
+// itself refuses.
 func TestKilledRecorder(t *testing.T) {
 	dir := t.TempDir()
 	calibration := []byte(`{"CalibrationInformation":{}}`)

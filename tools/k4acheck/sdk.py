@@ -188,7 +188,8 @@ def kill(sdk, calibration, count, path):
             sdk.k4a.k4a_image_release(image)
         check(sdk.record.k4a_record_write_capture(recording, capture), "k4a_record_write_capture")
         sdk.k4a.k4a_capture_release(capture)
-    # The library's thread writes the captures older than two seconds.
+    # Wait until the library's thread, which writes captures older than two seconds, has written
+    # ten.
     while os.path.getsize(path) < 10 * 2 * 2 * width * height:
         time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGKILL)

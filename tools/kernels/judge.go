@@ -11,8 +11,7 @@ import (
 	"holocast/tools/kernels/report"
 )
 
-// proofs names, for each program, the test that sends packets through it and checks that each
-// arrives exactly once at the right destination.
+// proofs names, for each program, the test that shows that the program handles packets correctly.
 var proofs = []struct{ program, test string }{
 	{"duplicate", "TestPairExactlyOnce"},
 	{"duplicate_out", "TestPairExactlyOnce/clsact_egress"},

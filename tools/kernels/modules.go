@@ -69,7 +69,7 @@ func modules(dir string, names []string) ([]module, error) {
 	return found, nil
 }
 
-// underscored returns the kernel's name of a module; the module's file name may contain dashes.
+// underscored returns the kernel's name for a module; the module's file name may contain dashes.
 func underscored(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
 func uncompressed(path string) ([]byte, error) {

@@ -26,7 +26,7 @@ const debian = "http://deb.debian.org/debian"
 // kernels lists the tested kernels, oldest first.
 var kernels = []kernel{
 	{"5.10", "Debian 11", "linux-image-cloud-amd64", suites("bullseye"), false, ""},
-	// BPF_PROG_TEST_RUN of this kernel passes GSO packets without a GSO type, so the MTU check
+	// This kernel's BPF_PROG_TEST_RUN passes GSO packets without a GSO type, so the MTU check
 	// cannot measure segments. TestPairExactlyOnce sends real GSO packets.
 	{
 		"5.15",
@@ -104,7 +104,7 @@ func (a apt) fetch(ctx context.Context, into string, packages ...string) error {
 	return nil
 }
 
-// newest returns the package of the newest kernel.
+// newest returns the package of the newest kernel, which the metapackage meta depends on.
 func (a apt) newest(ctx context.Context, meta string) (string, error) {
 	out, err := a.command(ctx, "", "apt-cache", "depends", "--no-recommends", "--no-suggests", meta)
 	if err != nil {
@@ -135,8 +135,8 @@ func output(cmd *exec.Cmd) (string, error) {
 	return string(out), nil
 }
 
-// unpack unpacks a kernel's packages into a directory unless the directory exists. Delete it to get
-// a newer kernel.
+// unpack unpacks a kernel's packages into a directory, unless it already exists. Delete the
+// directory to get a newer kernel.
 func (k kernel) unpack(ctx context.Context, work string) (dir string, err error) {
 	dir = filepath.Join(work, k.version)
 	if _, err := os.Stat(dir); err == nil {
@@ -145,7 +145,7 @@ func (k kernel) unpack(ctx context.Context, work string) (dir string, err error)
 	keys := debianKeys
 	if k.ubuntu {
 		if keys, err = ubuntuKeys(ctx, work); err != nil {
-			return "", fmt.Errorf("get keys of Ubuntu archive: %w", err)
+			return "", fmt.Errorf("get Ubuntu archive keys: %w", err)
 		}
 	}
 	a, err := newApt(ctx, filepath.Join(work, "apt-"+k.version), keys, k.sources)
@@ -170,7 +170,8 @@ func (k kernel) unpack(ctx context.Context, work string) (dir string, err error)
 	return dir, os.Rename(unfinished, dir)
 }
 
-// ubuntuKeys returns the file of Ubuntu's signing keys, from a package signed by Debian.
+// ubuntuKeys returns the path of Ubuntu's signing keys, which it takes from a package signed by
+// Debian.
 func ubuntuKeys(ctx context.Context, work string) (string, error) {
 	a, err := newApt(ctx, filepath.Join(work, "apt-keys"), debianKeys, suites("trixie")[:1])
 	if err != nil {

@@ -284,7 +284,8 @@ type benchWriter struct {
 	out  string // folder; "" stores nothing
 }
 
-// run runs all benchmarks of list, or only one of them.
+// run runs the benchmarks in list. If all is set and the user is not root, it skips benchmarks that
+// need root.
 func (w *benchWriter) run(cmd *cobra.Command, o benchOptions, list []benchmark, all bool) error {
 	o.log = cmd.ErrOrStderr()
 	if dir, err := sampledata.Find(); err == nil {
@@ -403,10 +404,10 @@ func writeResult(dir string, b benchmark, o benchOptions, r result) (err error) 
 	return nil
 }
 
-// columns is the length of lines in documents.
+// columns is the maximum line length in documents.
 const columns = 120
 
-// wrap breaks the long lines of a document's text, not of tables, images and code blocks.
+// wrap breaks a document's long lines, except in tables, images and code blocks.
 func wrap(md string) string {
 	var out strings.Builder
 	code := false

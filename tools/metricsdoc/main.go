@@ -51,7 +51,7 @@ type metric struct {
 	labels           []string
 }
 
-// programs are the sections of the page, by metric prefix.
+// programs lists the sections of the page by metric prefix.
 var programs = []struct{ prefix, title string }{
 	{"holocast_relay_", "Relay"},
 	{"holocast_capture_", "Capture server"},
@@ -63,7 +63,7 @@ var programs = []struct{ prefix, title string }{
 	{"holocast_log_", "All programs"},
 }
 
-// find parses the Go files below dir.
+// find returns the metrics declared in the Go files below dir, sorted by name.
 func find(dir string) (all []metric, err error) {
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -149,7 +149,7 @@ func options(e ast.Expr) (m metric, ok bool) {
 	return m, m.name != ""
 }
 
-// literals returns the values of those expressions that are string literals.
+// literals returns the values of the string literals in list.
 func literals(list []ast.Expr) (values []string) {
 	for _, e := range list {
 		if l, ok := e.(*ast.BasicLit); ok && l.Kind == token.STRING {

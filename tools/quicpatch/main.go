@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-// run creates outdated trees and, if work is set, go.work below root.
+// run recreates outdated trees and, if work is set, go.work below root.
 func run(root string, work bool) (changed bool, err error) {
 	for _, m := range modules {
 		made, err := m.make(root)

@@ -16,12 +16,12 @@ import (
 	"strings"
 )
 
-// sources are this program's own files that decide what the tree holds.
+// sources holds the files of this program that determine the patched tree.
 //
 //go:embed patch.go patch_external.go patch_idle.go patch_receiving.go patch_sending.go patch_webtransport.go tree
 var sources embed.FS
 
-// added maps our files in quic-go's tree to their text.
+// added maps the names of our files in quic-go's tree to the embedded files with their text.
 var added = map[string]string{
 	"black_hole.go":                                "tree/black_hole.go.txt",
 	"black_hole_test.go":                           "tree/black_hole_test.go.txt",
@@ -123,7 +123,7 @@ var changed = map[string]func(src []byte) ([]byte, error){
 	"transport.go":                  patchTransport,
 }
 
-// inTurn combines changes to one file.
+// inTurn combines several changes to one file.
 func inTurn(changes ...func([]byte) ([]byte, error)) func([]byte) ([]byte, error) {
 	return func(src []byte) (_ []byte, err error) {
 		for _, change := range changes {
@@ -190,7 +190,7 @@ func (m module) patch(dir string) error {
 	return nil
 }
 
-// source is a parsed file of quic-go.
+// source is a parsed file of a module.
 type source struct {
 	src  []byte
 	fset *token.FileSet
@@ -334,12 +334,12 @@ func patchFrameSorter(src []byte) ([]byte, error) {
 	return apply(src, edits)
 }
 
-// patchFramer sends the streams of one urgency in the order set with SetOrder, for new and lost
-// data:
+// patchFramer sends streams of the same urgency in the order set with SetOrder, both for new and
+// for lost data:
 //
 //   - non-incremental streams wait in a streamQueue instead of a minheap.Heap, whose
 //     import is removed;
-//   - they are queued with its add, which reads the stream's order;
+//   - its method add queues them by the stream's order;
 //   - streams with lost data wait in a repairQueue instead of a ring buffer;
 //   - Append retransmits in a closure, repair, which stops where new data goes first.
 //     It is called before each new frame, and at the end with the remaining space;
@@ -473,7 +473,7 @@ func patchSendConn(src []byte) ([]byte, error) {
 }
 
 // patchConnectionPath calls useConnIDOf when the connection switches to another path. It also
-// limits the size of probes.
+// limits the size of PTO probe packets.
 func patchConnectionPath(src []byte) ([]byte, error) {
 	return patchExternal(
 		"connection.go",
@@ -496,8 +496,8 @@ func patchConnectionPath(src []byte) ([]byte, error) {
 	)
 }
 
-// patchConnIDManager keeps add from retiring a connection ID in use, or reusing an old one, when
-// the frame with that ID is retransmitted.
+// patchConnIDManager keeps add from retiring a connection ID in use, or reusing an old one, when a
+// NEW_CONNECTION_ID frame is retransmitted.
 func patchConnIDManager(src []byte) ([]byte, error) {
 	return patchExternal(
 		"conn_id_manager.go",
@@ -530,7 +530,7 @@ func patchSendStream(src []byte) ([]byte, error) {
 	}
 	var edits []edit
 	var structs, reserves, releases, fins, sizes int
-	// before inserts text before the last or only occurrence of statement in the method itself.
+	// before inserts text before the last occurrence of statement at the top level of f.
 	before := func(f *ast.FuncDecl, statement, text string) int {
 		for _, stmt := range slices.Backward(f.Body.List) {
 			if s.text(stmt) == statement {

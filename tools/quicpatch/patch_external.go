@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Calls of the hooks for external packets in quic-go's files (tree/external.go.txt,
-// docs/adr/0005-quic-go-hooks.md).
+// Changes that insert calls to the hooks for external packets into quic-go's files
+// (tree/external.go.txt, docs/adr/0005-quic-go-hooks.md).
 
 // change replaces a statement or an expression with text, in which "$" stands for the old code.
 type change struct {
@@ -60,10 +60,10 @@ func patchExternal(name string, src []byte, changes ...change) ([]byte, error) {
 }
 
 // patchSentPacketHandler reports sent and acknowledged packets to the hooks, and compares packets
-// by sending order where their numbers do not give it:
+// by sending order where their numbers do not reflect it:
 //
 //   - congestion control receives a packet's number in that order;
-//   - packets are lost if they were sent before an acknowledged one; the packet
+//   - packets count as lost if they were sent before an acknowledged one; the packet
 //     threshold applies to packets of the same sender;
 //   - the loss timer is set for the oldest packet;
 //   - ECN counts are also read from ACKs of numbers below the largest acknowledged.
@@ -139,13 +139,13 @@ func patchPacket(src []byte) ([]byte, error) {
 		change{"getPacket", "p.isPathProbePacket = false", "$\n\tp.externalPacket = externalPacket{}"})
 }
 
-// patchECN reads the mark of an external packet from the packet.
+// patchECN reads an external packet's ECN mark from the packet.
 func patchECN(src []byte) ([]byte, error) {
 	return patchExternal("ecn.go", src,
 		change{"HandleNewlyAcked", "e.ecnMarking(p.PacketNumber)", "p.ecnMarking(e)"})
 }
 
-// patchUpdatableAEAD keeps the traffic secrets and reports and delays key updates.
+// patchUpdatableAEAD keeps the traffic secrets, reports key updates, and delays them if necessary.
 func patchUpdatableAEAD(src []byte) ([]byte, error) {
 	return patchExternal(
 		"updatable_aead.go",

@@ -1,10 +1,10 @@
 package main
 
 // Changes that reduce the memory of idle connections (docs/adr/0009-send-path.md). They insert
-// calls of the functions in tree/internal_handshake_finished.go.txt, tree/idle.go.txt,
+// calls to the functions in tree/internal_handshake_finished.go.txt, tree/idle.go.txt,
 // tree/rest.go.txt and tree/http3_rest.go.txt into quic-go's files.
 
-// patchCryptoSetup frees a server's TLS connection.
+// patchCryptoSetup frees a server's TLS connection after the handshake.
 func patchCryptoSetup(src []byte) ([]byte, error) {
 	return patchExternal(
 		"crypto_setup.go",
@@ -43,7 +43,7 @@ func patchCryptoStream(src []byte) ([]byte, error) {
 	)
 }
 
-// patchReceiveStreamReady calls callbacks when a stream has data.
+// patchReceiveStreamReady notifies the callback when a stream has data.
 func patchReceiveStreamReady(src []byte) ([]byte, error) {
 	return patchExternal("receive_stream.go", src,
 		change{"ReceiveStream", "", "onReady ReadyCallback"},
@@ -87,7 +87,7 @@ func patchRawConn(src []byte) ([]byte, error) {
 	return patchExternal("http3/conn.go", src, change{"handleControlStream", "c.qloggerWG.Go", "c.whenDatagram"})
 }
 
-// patchTrackedStream calls callbacks when a stream has datagrams.
+// patchTrackedStream notifies the callback when a stream has datagrams.
 func patchTrackedStream(src []byte) ([]byte, error) {
 	return patchExternal(
 		"http3/state_tracking_stream.go",

@@ -1,6 +1,6 @@
 package main
 
-// Changes that make receiving cheaper (docs/adr/0009-send-path.md). They insert calls of the
+// Changes that make receiving cheaper (docs/adr/0009-send-path.md). They insert calls to the
 // functions in tree/receive_piece.go.txt, tree/sys_conn_piece.go.txt and tree/receive_direct.go.txt
 // into quic-go's files.
 
@@ -30,7 +30,8 @@ func patchOOBConn(src []byte) ([]byte, error) {
 	return patchExternal("sys_conn_oob.go", src, change{"ReadPacket", "func", "readDatagram"})
 }
 
-// patchTransport passes on several datagrams together, and answers Initial packets of a flood.
+// patchTransport passes on several datagrams together, answers Initial packets of a flood, and
+// adapts the size of stateless resets to the packets that cause them.
 func patchTransport(src []byte) ([]byte, error) {
 	return patchExternal("transport.go", src,
 		change{"listen", "t.handlePacket(p)", "t.handlePiece(p)"},
@@ -41,7 +42,8 @@ func patchTransport(src []byte) ([]byte, error) {
 		})
 }
 
-// patchServer answers Initial packets of a flood on the reading goroutine.
+// patchServer records the time of the last Retry, so that the reading goroutine answers the following
+// Initial packets of a flood.
 func patchServer(src []byte) ([]byte, error) {
 	return patchExternal("server.go", src,
 		change{"baseServer", "", "lastRetry"},

@@ -1,11 +1,11 @@
 package main
 
-// Changes that make sending cheaper (docs/adr/0009-send-path.md). They insert calls of the
+// Changes that make sending cheaper (docs/adr/0009-send-path.md). They insert calls to the
 // functions in tree/send_direct.go.txt, tree/stream_shared.go.txt, tree/stream_run.go.txt and
 // tree/stream_source.go.txt into quic-go's files.
 
-// sendBuffer is the maximum size of one sendmsg call in bytes. quic-go's 20 kB hold 14 packets; the
-// kernel segments up to 64 kB.
+// sendBuffer is the maximum number of bytes passed to sendmsg at once. quic-go's 20 kB hold 14
+// packets; the kernel segments up to 64 kB.
 const sendBuffer = "62 * 1024"
 
 // patchConnectionSending sends on the connection's own goroutine, in runs of packets. quic-go

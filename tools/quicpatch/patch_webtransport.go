@@ -1,7 +1,7 @@
 package main
 
 // Changes that reduce the memory of idle WebTransport sessions (docs/adr/0009-send-path.md). They
-// insert calls of the functions in tree/webtransport_rest.go.txt into webtransport-go's files.
+// insert calls to the functions in tree/webtransport_rest.go.txt into webtransport-go's files.
 
 var webTransport = module{
 	path: "github.com/quic-go/webtransport-go", version: "v0.13.0", tree: "build/webtransport-go",
@@ -81,7 +81,7 @@ func patchCapsules(src []byte) ([]byte, error) {
 	)
 }
 
-// patchWebTransportStreams calls callbacks when a session has streams.
+// patchWebTransportStreams notifies the callback when a session has streams.
 func patchWebTransportStreams(src []byte) ([]byte, error) {
 	return patchExternal("streams_map_incoming.go", src,
 		change{"incomingStreamsMap", "", "onReady quic.ReadyCallback"},

@@ -28,7 +28,7 @@ type module struct {
 	changed       map[string]func(src []byte) ([]byte, error) // changed files and their changes
 }
 
-// modules are the modules to patch.
+// modules lists the modules to patch.
 var modules = []module{quicGo, webTransport}
 
 var quicGo = module{
@@ -36,7 +36,7 @@ var quicGo = module{
 	hashes: quicGoHashes, added: added, changed: changed,
 }
 
-// quicGoHashes are the hashes of quic-go's files.
+// quicGoHashes holds the hashes of the quic-go files that the patch depends on.
 var quicGoHashes = parseHashes(`
 20fbda42b43cc81a17c7df47219b1e442f7aa13d294d80fd395153da7929fd45  buffer_pool.go
 3001576ff830487f85c6fe61b3e83cdbeee21a6a43fcfb724cb9cbdb16773844  conn_id_generator.go
@@ -138,7 +138,7 @@ func (m module) locate(root string) (dir string, err error) {
 	return found.Dir, nil
 }
 
-// verify compares the files with the hashes.
+// verify compares the module's files with the hashes.
 func (m module) verify(source string) error {
 	for _, name := range slices.Sorted(maps.Keys(m.hashes)) {
 		data, err := os.ReadFile(filepath.Join(source, filepath.FromSlash(name)))

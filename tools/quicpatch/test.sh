@@ -8,7 +8,7 @@ GOWORK=off go run ./tools/quicpatch -q -work=false
 # CI is set.
 export TIMESCALE_FACTOR=10 CI=true
 
-# Tests of webtransport-go v0.13.0 that also fail now and then on the published modules:
+# Tests of webtransport-go v0.13.0 that occasionally fail on the published modules too:
 #   TestStreamResetError: writes to a stream that the server may already have stopped.
 #   TestServerRejectsPooledSessionWithoutFlowControl: the second request may overtake the first session.
 skip='^(TestStreamResetError|TestServerRejectsPooledSessionWithoutFlowControl)$'

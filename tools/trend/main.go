@@ -184,8 +184,8 @@ func lines(runs []Run) (out []Line) {
 				l.Change = 100 * (l.Newest - middle) / math.Abs(middle)
 			}
 
-			// Runners differ from night to night, so a change below three times the median
-			// deviation means nothing.
+			// Runners differ from night to night, so ignore changes of up to three times the median
+			// deviation or 10 %.
 			distances := make([]float64, len(before))
 			for i, v := range before {
 				distances[i] = math.Abs(v - middle)

@@ -127,7 +127,7 @@ func (g *guest) run() error {
 	return nil
 }
 
-// modules loads the modules listed in the file order of a directory.
+// modules loads the kernel modules in a directory, in the order listed in its file "order".
 func modules(dir string) error {
 	order, err := os.ReadFile(filepath.Join(dir, "order"))
 	if err != nil {
@@ -147,7 +147,7 @@ func modules(dir string) error {
 	return nil
 }
 
-// interfaces creates a veth pair, a and b, and sets these and lo up.
+// interfaces creates a veth pair, a and b, and brings up both and lo.
 func interfaces() error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "a"

@@ -68,7 +68,7 @@ func writeJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// failed returns an error that lists a report's failures, if any.
+// failed returns a report's failures as one error, or nil.
 func failed(failures []string) error {
 	if len(failures) == 0 {
 		return nil

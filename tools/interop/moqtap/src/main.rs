@@ -236,7 +236,7 @@ async fn fetch(conn: &mut Connection, group: u64) -> Result<()> {
     Ok(())
 }
 
-/// The viewer's steps, concurrent with serve.
+/// Runs the viewer's steps, concurrently with serve.
 async fn watch(
     conn: &mut Connection,
     namespaces: &mut RequestStream,

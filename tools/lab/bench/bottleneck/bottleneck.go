@@ -1,7 +1,7 @@
 // Package bottleneck measures what a viewer receives over a path below the stream's rate: the frame
 // rate and delay of one camera, complete groups of a base track and its tiles, and wasted bytes. It
-// compares internal/origin with MOQT's delivery timeout alone and with no timeout, interleaved,
-// over emulated paths. It also compares frames in datagrams with frames on streams over lossy
+// compares internal/origin with MOQT's delivery timeout alone and with no timeout, in alternating
+// runs over emulated paths. It also compares frames in datagrams with frames on streams over lossy
 // paths.
 package bottleneck
 
@@ -35,7 +35,7 @@ const lateFrame = time.Second
 
 // The contenders.
 const (
-	// Holocast is internal/origin, as relay and capture server use it.
+	// Holocast is internal/origin, as used by the relay and the capture server.
 	Holocast = "holocast"
 
 	// DeliveryTimeout is the draft's delivery timeout alone. Late frames are reset while newer
@@ -77,7 +77,7 @@ func (o Options) check() error {
 	return nil
 }
 
-// With adds the parts of an earlier result that r lacks.
+// With returns r, completed with the parts of an earlier result that r lacks.
 func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	var old Result
 	if err := json.Unmarshal(earlier, &old); err != nil {
@@ -131,7 +131,7 @@ func (p Path) conditions() string {
 // at 400 Mbit/s (docs/results/congestion.md). Headers from Ethernet to QUIC take up the rest.
 const payloadShare = 381.0 / 400
 
-// fits returns the frame rate that the path can carry, at most the camera's.
+// fits returns the frame rate that the path can carry, up to the camera's.
 func (p Path) fits() float64 {
 	return min(FramesPerS, p.RateMbps*1e6*payloadShare*(1-p.Loss)/(8*FrameBytes))
 }

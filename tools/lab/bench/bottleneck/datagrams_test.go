@@ -52,7 +52,7 @@ func TestDatagrams(t *testing.T) {
 		t.Errorf("the table:\n%s", md)
 	}
 
-	// A later run of another part preserves this part's result.
+	// With keeps this result when a later run measures another part.
 	b, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)

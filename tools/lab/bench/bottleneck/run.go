@@ -21,7 +21,7 @@ import (
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
-// attempts bounds how often a measurement is tried while the emulator is late.
+// attempts limits how many times a measurement runs if the emulator is late.
 const attempts = 3
 
 // paths returns the camera part's paths, with a round-trip time of 60 ms and queues of 120 ms.

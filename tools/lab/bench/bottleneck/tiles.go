@@ -43,8 +43,8 @@ type TileFigures struct {
 	// Complete counts complete tile groups per second.
 	Complete float64 `json:"tiles_complete"`
 
-	// Inverted is the percentage of complete tile groups in a second in which a higher-priority
-	// group is incomplete.
+	// Inverted is the percentage of complete tile groups that arrived although a higher-priority
+	// group of the same second is incomplete.
 	Inverted float64 `json:"inverted_percent"`
 
 	// DelayP95Ms is the 95th percentile of the delay from capture to the last byte, over objects in
@@ -60,7 +60,7 @@ type TileMeasurement struct {
 	Seconds   float64 `json:"seconds"`
 	TileFigures
 
-	// CompleteOf is the percentage of complete groups by track, first the base, then the tiles in
+	// CompleteOf is the percentage of complete groups by track: the base first, then the tiles in
 	// order of priority.
 	CompleteOf []float64 `json:"complete_percent"`
 	Failures   []string  `json:"emulator_failures,omitempty"`

@@ -210,7 +210,7 @@ func measureTiles(ctx context.Context, path Path, contender string, warmup, dura
 	v.measure(false)
 	bytes = v.session.Stats().BytesReceived - bytes
 
-	// Wait until the last group, which has just ended, would be late.
+	// Wait until the last group, which has just ended, would count as late.
 	if err := pause(began.Add(warmup + duration + lateFrame)); err != nil {
 		return r, err
 	}

@@ -116,7 +116,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	return result, nil
 }
 
-// samples are one layout's figures, one per frame and repetition.
+// samples holds one layout's figures, one per frame and repetition.
 type samples struct{ bytesPerPoint, encode, decode []float64 }
 
 func (s *samples) layout(level int) Layout {

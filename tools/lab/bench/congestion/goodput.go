@@ -8,10 +8,10 @@ import (
 )
 
 // goodput estimates the rate at which application data arrives, in any order. The rate at which the
-// application reads is no measure of it: during a gap the application reads nothing and afterwards
+// application reads is no substitute: during a gap the application reads nothing, and afterwards
 // the whole backlog, which can exceed the path's rate even over a few seconds. goodput therefore
-// counts arriving packets and multiplies them by their fraction of new application data. It takes
-// this fraction from a moment without a gap, when read/arrived is highest.
+// multiplies the arrivals by their fraction of new application data. It takes this fraction from a
+// moment without a gap, when read/arrived is highest.
 type goodput struct{ share float64 }
 
 // lookEvery is the interval between attempts to find a moment without a gap. Over path 1 a gap
@@ -25,7 +25,7 @@ func (g *goodput) look(read, arrived int64) {
 	}
 }
 
-// mbps returns the rate of application data for arrivals during d.
+// mbps converts arrivals during d to the rate of application data.
 func (g *goodput) mbps(arrived int64, d time.Duration) float64 {
 	return g.share * float64(arrived) * 8e-6 / d.Seconds()
 }

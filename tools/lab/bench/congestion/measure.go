@@ -26,7 +26,7 @@ type load struct {
 // lateFrame is the delay after which a frame is useless.
 const lateFrame = time.Second
 
-// measure runs transports concurrently over the path of t.
+// measure runs a flow per transport concurrently over t's path.
 func measure(ctx context.Context, t *topology.Topology, transports []string, l load) (m *Measurement, err error) {
 	lab, err := netlab.Start(t, netlab.Options{})
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"holocast/internal/netlab/chart"
 )
 
-// plotEvery is the time per plotted point. It evens out the bursts of a path with varying delay.
+// plotEvery is the time between plotted points. It is long enough to smooth the bursts of a path
+// with varying delay.
 const plotEvery = 500 * time.Millisecond
 
 // SavePlots draws throughput and frame delay over time into dir. It plots the first valid run of
@@ -94,8 +95,8 @@ func (r Result) plots() []plot {
 	return []plot{{path1Plot, bulk}, {framesPlot, frames}, {fairnessPlot, shared}}
 }
 
-// first returns the first run of a single transport over a path, preferably one with accurate
-// emulation, or nil.
+// first returns the first run of a single transport over a path in part path1, preferably one with
+// accurate emulation. It returns nil if there is none.
 func (r *Result) first(path, load, transport string) (found *Measurement) {
 	for i := range r.Runs {
 		m := &r.Runs[i]

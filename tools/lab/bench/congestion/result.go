@@ -34,8 +34,8 @@ const (
 	tcpPrefix = "tcp-"
 )
 
-// Result holds the measurements. Named fields are medians over the repetitions; NewReno is
-// quic-go's.
+// Result holds the measurements. The fields from Path1 to CPU are medians over the repetitions;
+// NewReno is quic-go's.
 type Result struct {
 	Controllers  []string         `json:"controllers"` // in this build
 	Path1        Comparison       `json:"path1"`
@@ -180,7 +180,7 @@ func (r Result) Markdown() string {
 	return b.String()
 }
 
-// medians writes the summary of the other tables.
+// medians writes the summary for path 1.
 func (r Result) medians(b *strings.Builder) {
 	if r.Path1.BBRMbps == 0 {
 		return
@@ -230,7 +230,7 @@ func (m *Measurement) mark() string {
 	return ""
 }
 
-// With adds the parts of an earlier result that r lacks.
+// With returns r, completed with the parts of an earlier result that r lacks.
 func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	var old Result
 	if err := json.Unmarshal(earlier, &old); err != nil {

@@ -16,8 +16,8 @@ import (
 	"holocast/internal/quiccc"
 )
 
-// Paths in addition to the built-in ones. PATH-varying is the path of Table I with its delay
-// variation at all times.
+// Paths in addition to the built-in ones. pathN-varying is path N of Table I with continuously
+// varying delay.
 var conditions = []struct{ name, yaml string }{
 	{"path1-varying", "rate: 400Mbit, delay: 20ms, loss: 0.05%, variation: {delay: 20ms-70ms}"},
 	{"path2-varying", "rate: 400Mbit, delay: 30ms, loss: 0.05%, variation: {delay: 30ms-35ms}"},
@@ -53,7 +53,7 @@ const (
 	frameInterval = time.Second / 30
 )
 
-// attempts bounds how often a measurement is tried while the emulator is late.
+// attempts limits how many times a measurement runs if the emulator is late.
 const attempts = 3
 
 // Run runs the benchmark. It needs permission to create network namespaces.

@@ -107,8 +107,7 @@ func TestMeasure(t *testing.T) {
 }
 
 // TestGoodput simulates a path that delivers 10 MB/s in 1250-byte packets, each with 1000 bytes of
-// new data. The application is blocked by a gap that opens before the measurement and is filled
-// during it.
+// new data. A gap that opens before the measurement and closes during it blocks the application.
 func TestGoodput(t *testing.T) {
 	var g goodput
 	for ms := int64(1000); ms <= 3000; ms += 10 {

@@ -39,8 +39,8 @@ type flow struct {
 
 	received atomic.Int64 // bytes read by the application
 
-	// arrived returns how much has reached the receiving host, in any order and including
-	// duplicates, in bytes of QUIC packets or segments of TCP.
+	// arrived returns the amount of data that has reached the receiving host, in any order and
+	// including duplicates: bytes of QUIC packets, or TCP segments.
 	arrived func() int64
 	frames  frameLog
 	close   func()

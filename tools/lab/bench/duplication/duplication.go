@@ -121,7 +121,7 @@ var (
 const (
 	fps = 30
 
-	// warmup is the time after the first displayed frame in which congestion control finds its
+	// warmup is the time from the first displayed frame until congestion control has found its
 	// rate.
 	warmup = 3 * time.Second
 
@@ -161,8 +161,8 @@ func (a App) parts() (names []string) {
 	return names
 }
 
-// congestions returns the TCP congestion controls to measure. Unless the application is LiveScan, the
-// only one is "".
+// congestions returns the TCP congestion controls to measure: only "" unless the application is
+// LiveScan.
 func (o Options) congestions() (list []Congestion) {
 	if o.App != LiveScan {
 		return []Congestion{""}
@@ -178,7 +178,7 @@ func (o Options) congestions() (list []Congestion) {
 	return list
 }
 
-// choose returns the levels and modes of Options.Parts.
+// choose returns the levels and modes that Options.Parts selects.
 func (o Options) choose() (ls []level, ms []Mode, err error) {
 	if o.App != "" && !slices.Contains(apps, o.App) {
 		return nil, nil, fmt.Errorf("no application %q; want %s, %s or %s", o.App, Push, LiveScan, Uplink)

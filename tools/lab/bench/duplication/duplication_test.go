@@ -91,7 +91,7 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// sampleTraffic is ten seconds of traffic at 1 MB/s, doubled from 5 s on.
+// sampleTraffic returns ten seconds of traffic at 1 MB/s, which is duplicated from 5 s on.
 func sampleTraffic() (list []traffic) {
 	for i := range 41 {
 		t := traffic{at: time.Duration(i) * time.Second / 4}

@@ -78,7 +78,7 @@ func cloudMedia(t *testing.T) *media {
 	return &media{level: levels[0], file: path}
 }
 
-// faults is a session that must survive faults of its network and of the pair.
+// faults is a session that must survive faults in its network and in the pair.
 type faults struct {
 	*session
 	t       *testing.T
@@ -196,8 +196,8 @@ func (f *faults) during(name string, do, undo func() error) {
 	}
 }
 
-// check stops the player. The player must have displayed frames captured during each fault before
-// the fault ended.
+// check stops the player. During each fault, the player must have displayed frames captured since
+// the fault began.
 func (f *faults) check() {
 	f.t.Helper()
 	frames, err := f.endMedia(f.begun)
@@ -223,7 +223,7 @@ func (f *faults) check() {
 	}
 }
 
-// path takes a path down and brings it back.
+// path takes a path down during a fault and brings it back.
 func (f *faults) path(index int) {
 	f.t.Helper()
 	name := pathName(index)
@@ -248,7 +248,7 @@ func (f *faults) until(what string, ok func() (bool, string)) {
 	f.t.Fatalf("waiting for %s: %s", what, state)
 }
 
-// flow returns the controller's state of the flow to the viewer.
+// flow returns the controller's state for the flow to the viewer.
 func (f *faults) flow() (x api.Flow, err error) {
 	ctx, stop := context.WithTimeout(f.t.Context(), 2*time.Second)
 	defer stop()
@@ -264,7 +264,7 @@ func (f *faults) flow() (x api.Flow, err error) {
 	return x, fmt.Errorf("the controller has no flow to %v", f.pair.destination)
 }
 
-// set waits until controller and sender agree on a path set that satisfies want.
+// set waits until the controller and the sender agree on a path set that satisfies want.
 func (f *faults) set(want func(pathset.Set) bool) {
 	f.t.Helper()
 	f.until("a path set", func() (bool, string) {
@@ -344,8 +344,8 @@ func (f *faults) armed() {
 }
 
 // The default path fails while the controller restarts, so the new controller sees no receipt from
-// the viewer. It still moves the flow, because of the edges' last observations or because the path
-// counts as down.
+// the viewer. It still moves the flow, either because of the edges' last observations or because
+// the path counts as down.
 func TestPathDiesWithController(t *testing.T) {
 	f := newFaults(t, api.Auto)
 	f.armed()

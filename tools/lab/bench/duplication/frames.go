@@ -95,7 +95,7 @@ func quantile(sorted []float64, q float64) float64 {
 	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
 }
 
-// Series is one run over time.
+// Series holds the figures of one run over time.
 type Series struct {
 	T     []float64 `json:"t"`              // seconds; end of the interval
 	FPS   []float64 `json:"fps"`            // frames displayed in the preceding second
@@ -104,7 +104,7 @@ type Series struct {
 	Paths []float64 `json:"paths"` // bytes sent over all paths per byte to send
 }
 
-// series returns the run in one-second steps.
+// series returns a run's figures in one-second steps.
 func series(frames []frame, counted []traffic, length time.Duration) (s Series) {
 	const window = time.Second
 	for t := window; t <= length; t += window {

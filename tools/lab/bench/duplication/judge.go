@@ -13,11 +13,13 @@ import (
 // mostOthers limits how many processors other programs may use during a run.
 const mostOthers = 0.3
 
-// streamRate is the packet rate of a path above which the path carries more than probes.
+// streamRate is the rate, in packets per second, from which a path counts as carrying more than
+// probes.
 const streamRate = 200
 
-// judge copies the lab's failures and worst lateness to m, and for level nfov also the delays of
-// the paths towards the viewer. It adds a failure if other programs used too much CPU time.
+// judge copies the lab's failures and worst lateness to m, and for level nfov also the packet
+// delays on the paths towards the viewer. It adds a failure if other programs used too much CPU
+// time.
 func (m *Measurement) judge(r *netlab.Report, length time.Duration) {
 	m.Failures = r.Failures
 	for i, p := range r.Paths {

@@ -28,7 +28,7 @@ type media struct {
 	file  string // frames encoded beforehand; "" = live
 }
 
-// capture returns the capture server's command line, without the flags for the session.
+// capture returns the capture server's arguments, except those for the session.
 func (m *media) capture(rate int) []string {
 	from := "synthetic"
 	if m.data != "" {
@@ -185,8 +185,8 @@ func retime(from, to string, points int) (err error) {
 }
 
 // thin reduces each frame to the given number of evenly chosen points and encodes it in layout B,
-// which spares the decoder the search for points in the grid. It takes the ray table from the
-// catalogs in others and changes their layout.
+// so that the decoder need not search the grid for points. It takes the ray table from the catalogs
+// in others and changes their layout.
 func thin(frames, others []recording.Object, points int) error {
 	var rays camera.RayTable
 	for i, o := range others {

@@ -12,7 +12,7 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// Nodes of Table I, and the controller's host on a separate network.
+// Nodes of Table I's network, and the controller's host on a separate network.
 const (
 	source     = "a" // capture server and relay
 	viewer     = "b"
@@ -21,13 +21,14 @@ const (
 	management = "c"  // the controller
 )
 
-// uplinkPaths are Uplink's duplication paths, the two that can carry every level.
+// uplinkPaths are the paths over which Uplink duplicates: the two that can carry every level.
 const uplinkPaths pathset.Set = 0b11
 
 func pathName(index int) string { return fmt.Sprintf("path%d", index) }
 
-// network returns Table I and a host for the controller, connected to both edges by links that are
-// not paths. If varies is set, delays vary from s.from to s.to.
+// network returns the topology of Table I, with a host for the controller that is connected to both
+// edges by links that are not paths. If varies is set, delays vary between the times s.from and
+// s.to.
 func network(s schedule, varies bool) (*topology.Topology, error) {
 	t, err := topology.Builtin("table1-varying")
 	if err != nil {

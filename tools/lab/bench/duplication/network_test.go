@@ -50,8 +50,8 @@ func TestOfProcess(t *testing.T) {
 	}
 }
 
-// The CPU time of other programs includes their ended children; that of kernel threads does not
-// count.
+// The CPU time of other programs includes that of their ended children, but not that of kernel
+// threads.
 func TestOfOther(t *testing.T) {
 	for stat, want := range map[string]time.Duration{
 		"42 (a) b (c) S 1 42 42 0 -1 4194560 1 2 3 4 150 50 70 30 20 0 1 0 100 0 0": 3 * time.Second,

@@ -45,15 +45,16 @@ type pair struct {
 
 const controllerPort = 4780
 
-// watched configures the packets from the viewer that the controller evaluates. The defaults ("")
-// suit our session's receipts.
+// watched selects the packets from the viewer that the controller evaluates, and how. The defaults
+// ("") suit our session's receipts.
 type watched struct {
 	controller string // lines of YAML
 	lengths    string // packet lengths, as YAML added to the edge's setting uplink
 }
 
 // watched returns the packets to evaluate. LiveScan3D's viewers send requests, to which the paper's
-// rule applies. These are one-byte segments, distinguished by size from acknowledgements.
+// rule applies. Requests are one-byte segments, so their size distinguishes them from
+// acknowledgements.
 func (m *media) watched() watched {
 	if m.app == LiveScan {
 		const request = 20 + 32 + 1 // IPv4, TCP with time stamps
@@ -96,7 +97,7 @@ func (s *session) startPair(ctx context.Context, mode api.Mode, w watched) error
 // back duplicates traffic to the relay over the given paths.
 func (p *pair) back(ctx context.Context, over pathset.Set) error { return p.set(ctx, p.source, over) }
 
-// set duplicates traffic to a destination over the given paths, like an operator.
+// set duplicates traffic to a destination over the given paths, as an operator would.
 func (p *pair) set(ctx context.Context, destination netip.Addr, over pathset.Set) error {
 	var f api.Flow
 	return p.ask(ctx, http.MethodPut, "/v1/flows/"+destination.String(), api.Setting{Mode: api.Duplicate, Paths: over},
@@ -313,7 +314,7 @@ func (p *pair) await(ctx context.Context) error {
 	}
 }
 
-// sample records the rewards of the paths.
+// sample records the current rewards of the paths.
 func (p *pair) sample(ctx context.Context, at time.Duration) {
 	s, err := p.status(ctx, far)
 	if err != nil || s.Receiver == nil {
@@ -332,7 +333,8 @@ func (p *pair) sample(ctx context.Context, at time.Duration) {
 	}
 }
 
-// history returns the controller's decisions about the flow to the viewer, and its rewards.
+// history returns the controller's decisions about the flow to the viewer, and the recorded
+// rewards.
 func (p *pair) history(ctx context.Context, begun time.Time) ([]Decision, []Rewards, error) {
 	var list api.DecisionList
 	if err := p.ask(ctx, http.MethodGet, "/v1/decisions?since=0", nil, &list); err != nil {

@@ -19,14 +19,14 @@ controller: {url: "http://%s", token: %s}
 signal: {key: %s}
 `
 
-	// bothWays is for an edge whose LAN interface carries both the duplicated traffic and its
-	// destination.
+	// bothWays makes an edge duplicate the traffic from the host on its LAN interface, and eliminate
+	// replicas of the traffic to that host.
 	bothWays = `
 role: both
 sender: {attach: [{interface: %s, direction: ingress}], towards: [%s/32]}
 receiver: {behind: [%s/32]}
 `
 
-	// monitor is for the interface that receives the observed packets.
+	// monitor names the interface on which the packets to evaluate arrive.
 	monitor = "uplink: {interfaces: [%s]%s}\n"
 )

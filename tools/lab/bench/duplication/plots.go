@@ -111,7 +111,7 @@ func (m *Measurement) firstDelays() []float64 {
 	return y
 }
 
-// gaps replaces missing values by NaN.
+// gaps replaces zeros, which mark missing values, with NaN.
 func gaps(y []float64) []float64 {
 	out := make([]float64, len(y))
 	for i, v := range y {

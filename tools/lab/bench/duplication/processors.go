@@ -61,7 +61,7 @@ func (s *session) processors() map[string]time.Duration {
 func share(before, after map[string]time.Duration, elapsed time.Duration) map[string]float64 {
 	s := map[string]float64{}
 	for who, t := range after {
-		// The total lacks the CPU time of programs that have ended, so a difference may be
+		// The total of other programs lacks programs that have ended since, so a difference may be
 		// negative.
 		s[who] = max(0, qoe.Round((t-before[who]).Seconds()/elapsed.Seconds(), 2))
 	}
@@ -75,8 +75,9 @@ func ofProcess(stat []byte) time.Duration {
 }
 
 // ofOther returns the CPU time of a process outside the run, including that of its ended children,
-// since a build consists of many short processes. It reads processes, as /proc/stat misattributes
-// time spent serving interrupts. Kernel threads count as 0, since they process the run's packets.
+// since a build consists of many short processes. Summing over processes avoids /proc/stat, which
+// misattributes time spent serving interrupts. Kernel threads count as 0, since they process the
+// run's packets.
 func ofOther(stat []byte) time.Duration {
 	behind := stat[bytes.LastIndexByte(stat, ')')+1:]
 	if f := bytes.Fields(behind); len(f) < 2 || string(f[1]) == kthreadd || bytes.HasPrefix(stat,
@@ -86,7 +87,7 @@ func ofOther(stat []byte) time.Duration {
 	return fields(behind, 11, 4)
 }
 
-// kthreadd is the process ID of all kernel threads' parent.
+// kthreadd is the process ID of the parent of all kernel threads.
 const kthreadd = "2"
 
 // fields sums n fields of a line, starting with field first (from 0), and returns them as a time.

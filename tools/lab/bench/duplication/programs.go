@@ -84,7 +84,7 @@ func (p *programs) start(node *netlab.Node, dir, name string, args ...string) (*
 	err = node.Namespace.Do(func() error {
 		// Niceness belongs to the thread, and children inherit it.
 		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, niceness); err != nil {
-			return fmt.Errorf("niceness %d: %w", niceness, err)
+			return fmt.Errorf("set niceness %d: %w", niceness, err)
 		}
 		defer func() { _ = unix.Setpriority(unix.PRIO_PROCESS, 0, 0) }()
 		return cmd.Start()
@@ -94,7 +94,8 @@ func (p *programs) start(node *netlab.Node, dir, name string, args ...string) (*
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 
-	// With autogroup scheduling, niceness only matters within a session.
+	// With autogroup scheduling, niceness only matters within a session, so set it for the session
+	// too.
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", cmd.Process.Pid), []byte(fmt.Sprint(niceness)), 0)
 	go func() {
 		defer close(x.done)
@@ -103,7 +104,7 @@ func (p *programs) start(node *netlab.Node, dir, name string, args ...string) (*
 	return x, nil
 }
 
-// remove removes a process that is about to be stopped early.
+// remove removes a process from the group before the process is stopped early.
 func (g *group) remove(x *process) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

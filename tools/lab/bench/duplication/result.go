@@ -42,8 +42,8 @@ type Level struct {
 	DelayP99   map[Mode]float64 `json:"frame_delay_ms_p99"`
 	Throughput map[Mode]float64 `json:"throughput_mbps"`
 
-	// Cost is the number of bytes sent over all paths per byte that entered the edges, for
-	// duplication and the whole run. CostVarying covers the period with varying delays.
+	// Cost is the number of bytes sent over all paths per byte that entered the edges, with
+	// duplication and over the whole run. CostVarying covers the period with varying delays.
 	Cost        float64 `json:"cost"`
 	CostVarying float64 `json:"cost_varying"`
 
@@ -81,7 +81,7 @@ type Measurement struct {
 	Rewards   []Rewards  `json:"rewards,omitempty"`
 }
 
-// PathDelays are the stream's packet delays on the paths to the viewer over time.
+// PathDelays holds the stream's packet delays on each path to the viewer over time.
 type PathDelays struct {
 	T  []float64        `json:"t"`
 	Ms [paths][]float64 `json:"ms"` // mean per interval; 0 = only probes
@@ -95,7 +95,7 @@ type Decision struct {
 	Reason string  `json:"reason"`
 }
 
-// Rewards are the paths' cumulative rewards at one time.
+// Rewards holds the paths' cumulative rewards at one time.
 type Rewards struct {
 	T      float64     `json:"t"`
 	Window int         `json:"window"` // packets
@@ -124,7 +124,8 @@ func newResult(o Options, s schedule) *Result {
 	return r
 }
 
-// of returns the result for a congestion control, which is r itself or r.BBR.
+// of returns the result for a congestion control: r itself, or r.BBR, which it creates if
+// necessary.
 func (r *Result) of(c Congestion) *Result {
 	if c == r.Congestion {
 		return r
@@ -137,7 +138,7 @@ func (r *Result) of(c Congestion) *Result {
 	return r.BBR
 }
 
-// suffix returns the suffix of file names.
+// suffix returns the congestion control's suffix for file names.
 func (c Congestion) suffix() string {
 	if c == "" {
 		return ""
@@ -211,8 +212,8 @@ func (r *Result) draws(plot string) bool {
 	return false
 }
 
-// With adds the runs of an earlier result that r lacks. It fails if the run length, source or
-// application of the earlier result differs.
+// With returns r, completed with the runs of an earlier result that r lacks. It fails if the run
+// length, source or application of the earlier result differs.
 func (r *Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	var old Result
 	if err := json.Unmarshal(earlier, &old); err != nil {
@@ -250,7 +251,7 @@ func (r *Result) measured(c Congestion) *Result {
 	return nil
 }
 
-// with adds old's runs that r lacks. Either may be nil.
+// with returns a result with r's runs and the runs of old that r lacks. Either may be nil.
 func (r *Result) with(old *Result) *Result {
 	if r == nil && old == nil {
 		return nil

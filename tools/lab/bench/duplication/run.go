@@ -80,7 +80,8 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 	return r, nil
 }
 
-// measure performs a run, repeats it while the emulation is inaccurate, and returns the best attempt.
+// measure performs a run, repeats it a limited number of times while the emulation is inaccurate,
+// and returns the best attempt.
 func (b *bench) measure(ctx context.Context, m *media, mode Mode, congestion Congestion) (*Measurement, error) {
 	var best *Measurement
 	for i := 1; ; i++ {
@@ -211,10 +212,11 @@ func (s *session) start(node, name string, args ...string) (*process, error) {
 	return x, err
 }
 
-// firstFrame bounds the time to the first frame, which includes rendering the synthetic performer.
+// firstFrame limits the wait for the first frame, which includes rendering the synthetic performer.
 const firstFrame = 2 * time.Minute
 
-// startMedia starts relay, publisher and player. It waits until the player displays frames.
+// startMedia starts the relay, the publisher and the player, or for LiveScan the bridge and a
+// viewer instead of the player. It waits for the first frame.
 func (s *session) startMedia(ctx context.Context, m *media, congestion Congestion) error {
 	a, v := s.lab.Node(source), s.lab.Node(viewer)
 	at := a
@@ -247,8 +249,8 @@ func (s *session) startMedia(ctx context.Context, m *media, congestion Congestio
 
 func (s *session) frames() string { return filepath.Join(s.dir, "frames.csv") }
 
-// endMedia stops the player and returns its frames. With LiveScan it stops viewer and bridge and
-// returns the viewer's frames.
+// endMedia stops the player and returns its frames. For LiveScan it stops the viewer and the bridge
+// and returns the viewer's frames.
 func (s *session) endMedia(begun time.Time) ([]frame, error) {
 	writer, read := s.player, readFrames
 	if s.livescan != nil {
@@ -271,7 +273,8 @@ func (s *session) endMedia(begun time.Time) ([]frame, error) {
 	return read(f, begun)
 }
 
-// watch reads the interfaces' counters repeatedly for the given length.
+// watch samples the interface counters for the given length, and the rewards of the paths if there
+// is a pair.
 func (s *session) watch(ctx context.Context, begun time.Time, length time.Duration) (counted []traffic, err error) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()

@@ -10,7 +10,7 @@ import (
 const (
 	cameraFPS = 30
 
-	// CameraTimeout is the track's delivery timeout. Later data is useless.
+	// CameraTimeout is the track's delivery timeout. Data that arrives later is useless.
 	CameraTimeout = 500 * time.Millisecond
 	nearViewers   = 3 // over links without emulated delay
 
@@ -29,14 +29,14 @@ type CameraRun struct {
 	TCPMbps float64 `json:"tcp_mbit_per_s,omitempty"` // rate of the TCP flow
 
 	// Forwarded counts packets sent by the kernel, Lost the forwarded packets that were lost, and
-	// Fallback the packets left to user space, by reason.
+	// Fallback packets left to user space, by reason.
 	Forwarded float64            `json:"forwarded"`
 	Fallback  map[string]float64 `json:"fallback,omitempty"`
 	Lost      float64            `json:"lost"`
 
 	// UnregisteredMax is the maximum, over Samples, of the bytes that the kernel had sent to all
-	// viewers but congestion control had not registered yet. UnregisteredEnd is the value after the
-	// camera stopped.
+	// viewers but that congestion control did not know of yet. UnregisteredEnd is the value after
+	// the camera stopped.
 	UnregisteredMax float64 `json:"unregistered_max_bytes"`
 	UnregisteredEnd float64 `json:"unregistered_end_bytes"`
 	Samples         int     `json:"samples"`

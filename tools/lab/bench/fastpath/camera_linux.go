@@ -32,7 +32,8 @@ import (
 	"holocast/tools/lab/bench/internal/realframes"
 )
 
-// The relay's addresses in the camera part's network, by link.
+// Addresses in the camera part's network. Those named to… are the relay's, by link; farIP is the
+// far viewer's.
 const (
 	toPublisher = "10.77.1.2"
 	toNear      = "10.77.2.2"
@@ -77,7 +78,7 @@ func camera(ctx context.Context, o Options, binary string, r *Result) error {
 	return nil
 }
 
-// measure runs the network, relay, camera and viewers.
+// measure sets up the network, relay, camera and viewers, and measures one run.
 func (r *CameraRun) measure(ctx context.Context, binary string, frames [][]byte, length time.Duration) (err error) {
 	t, err := topology.Parse([]byte(`{name: camera, hosts: [publisher, near, far], edges: [relay],
 links: [{between: [publisher, relay]}, {between: [near, relay]}],
@@ -302,7 +303,7 @@ func (v *cameraViewer) shown(sent *sentFrames, from, to time.Time) (s Shown) {
 	return s
 }
 
-// tcpFlow is a bulk transfer from the relay's host to the far viewer's.
+// tcpFlow is a bulk transfer from the relay's host to the far viewer's host.
 type tcpFlow struct{ received atomic.Int64 }
 
 func (f *tcpFlow) start(ctx context.Context, running *sync.WaitGroup, lab *netlab.Lab) error {
@@ -354,7 +355,7 @@ func (f *tcpFlow) start(ctx context.Context, running *sync.WaitGroup, lab *netla
 	return nil
 }
 
-// fastPathCounts are the relay's fast-path metrics.
+// fastPathCounts holds the relay's fast-path metrics.
 type fastPathCounts struct {
 	forwarded, lost, unregistered float64
 	fallback                      map[string]float64

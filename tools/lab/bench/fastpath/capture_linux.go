@@ -11,7 +11,7 @@ import (
 	"holocast/internal/netlab/namespace"
 )
 
-// captured is a UDP packet at one of the relay's interfaces.
+// captured is a UDP packet seen at one of the relay's interfaces.
 type captured struct {
 	at       time.Time // the kernel's time stamp
 	out      bool      // outgoing

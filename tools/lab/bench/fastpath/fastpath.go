@@ -1,8 +1,8 @@
 // Package fastpath measures the delay of packets through the relay in user space and in the kernel,
-// like Figures 4.2 to 4.5 of Pfeifer, "eBPF-Assisted Relays for Multimedia Streaming". Publisher,
-// relay and viewers are in network namespaces. Packet sockets on the relay's two interfaces
-// time-stamp each packet on arrival and departure. To match the packets, this process uses the keys
-// of publisher and viewers.
+// as in Figures 4.2 to 4.5 of Pfeifer, "eBPF-Assisted Relays for Multimedia Streaming". The
+// publisher, the relay and the viewers are in network namespaces. Packet sockets on the relay's two
+// interfaces time-stamp each packet on arrival and departure. This process matches the packets by
+// decrypting them with the keys of publisher and viewers.
 package fastpath
 
 import (
@@ -23,7 +23,7 @@ const (
 	Forward  = "forward"  // the kernel's IP forwarding
 )
 
-// Ways lists the ways in the order in which each turn measures them.
+// Ways lists the ways of forwarding in the order of measurement in each turn.
 var Ways = []string{User, None, ChaCha20, Forward}
 
 // Loads of the machine: idle, or one busy thread per processor.
@@ -59,14 +59,14 @@ const (
 	packetsPerS = 1000
 )
 
-// Cell holds the figures of one way under one load.
+// Cell holds the figures for one way of forwarding under one load.
 type Cell struct {
 	P50      float64 `json:"p50_us"`
 	P99      float64 `json:"p99_us"`
 	JitterUs float64 `json:"jitter_us"` // mean difference between successive delays (RFC 3550 without smoothing)
 
 	// CPU is the CPU time of the relay's process and eBPF programs per amount of data sent to
-	// viewers. It is nil if that time cannot be separated from the rest of the machine.
+	// viewers. It is nil for IP forwarding, whose CPU time is unknown.
 	CPU *float64 `json:"cpu_s_per_gbit"`
 
 	// Syscalls counts system calls of the relay's process; it is nil without a relay.
@@ -79,8 +79,8 @@ type Cell struct {
 	Fallback map[string]float64 `json:"fallback,omitempty"`
 }
 
-// Result holds the measurements. Idle and Busy hold the figures by way for the lowest number of
-// viewers, and All holds all figures by number of viewers, load and way.
+// Result holds the measurements. Idle and Busy hold the figures for the lowest number of viewers,
+// by way; All holds all figures, by number of viewers, load and way.
 type Result struct {
 	Idle map[string]Cell                    `json:"idle"`
 	Busy map[string]Cell                    `json:"busy"`
@@ -100,7 +100,7 @@ type Result struct {
 	CameraLoad   float64     `json:"camera_load_average,omitempty"`
 }
 
-// With adds the parts of an earlier result that r lacks.
+// With returns r, completed with the parts of an earlier result that r lacks.
 func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	var old Result
 	if err := json.Unmarshal(earlier, &old); err != nil {

@@ -76,7 +76,7 @@ func (l *lab) cable(host *namespace.Namespace, hostIP, relayIP, device string) e
 			return err
 		}
 		if err := end.Namespace.Handle.AddrAdd(link, address); err != nil {
-			return fmt.Errorf("address %s: %w", ip, err)
+			return fmt.Errorf("add address %s: %w", ip, err)
 		}
 	}
 	return host.Handle.RouteAdd(&netlink.Route{Gw: net.ParseIP(relayIP)})

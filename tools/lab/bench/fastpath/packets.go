@@ -28,7 +28,7 @@ func (k *keyLog) Write(b []byte) (int, error) {
 	return k.text.Write(b)
 }
 
-// secret returns the secret with a label such as CLIENT_TRAFFIC_SECRET_0.
+// secret returns the secret with the given label, such as CLIENT_TRAFFIC_SECRET_0.
 func (k *keyLog) secret(label string) ([]byte, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

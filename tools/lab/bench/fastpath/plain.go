@@ -15,7 +15,7 @@ import (
 	"holocast/relay/fastpath/kernel"
 )
 
-// forwarding sends packets through IP forwarding in the kernel of the relay's host.
+// forwarding sends packets through the IP forwarding of the relay host's kernel.
 type forwarding struct {
 	publisher *net.UDPConn
 	viewers   []*net.UDPConn
@@ -56,8 +56,8 @@ func (f *forwarding) send(sequence uint64) {
 	}
 }
 
-// in accepts only packets to the first viewer. Each viewer has its own incoming packet, and one is
-// enough for matching.
+// in accepts only packets to the first viewer. The publisher sends each viewer its own copy, and
+// one is enough for matching.
 func (f *forwarding) in(p captured) (uint64, bool) {
 	if p.to != viewerPort {
 		return 0, false

@@ -50,7 +50,7 @@ type relaySession struct {
 	calls    *syscalls
 }
 
-// packetID identifies a packet to a viewer.
+// packetID identifies a packet sent to a viewer.
 type packetID struct {
 	port   uint16
 	number int64
@@ -174,7 +174,8 @@ func (r *relaySession) dial(ctx context.Context, from *namespace.Namespace, ip s
 // clientIDLen is the connection ID length of quic-go's clients.
 const clientIDLen = 4
 
-// openerOf returns an opener for the secret with a label and for connection IDs of idLen bytes.
+// openerOf returns an opener that uses the secret with the given label and connection IDs of idLen
+// bytes.
 func openerOf(s *moqt.Session, log *keyLog, label string, idLen int) (*opener, error) {
 	secret, err := log.secret(label)
 	if err != nil {
@@ -216,8 +217,8 @@ func (r *relaySession) out(p captured) (uint64, int, bool) {
 	return s, r.number[p.to], ok
 }
 
-// usage returns the CPU time of the relay's process and eBPF programs, and how many packets the
-// programs sent.
+// usage returns the resource use so far: the CPU time of the relay's process and eBPF programs, the
+// process's system calls, and the packets that the programs sent or left to user space.
 func (r *relaySession) usage() (usage, error) {
 	process, err := cputime.Of(r.cmd.Process.Pid)
 	if err != nil {
@@ -241,8 +242,8 @@ func (r *relaySession) usage() (usage, error) {
 	return u, err
 }
 
-// programTime returns the run time of the eBPF programs at the ingress of the relay's interfaces.
-// It includes sending the copies.
+// programTime returns the run time of the eBPF programs at the ingress of the relay's interfaces,
+// which includes sending the copies.
 func (r *relaySession) programTime() (total time.Duration, err error) {
 	for _, end := range r.l.ends {
 		l, err := end.Link()
@@ -275,12 +276,12 @@ func (r *relaySession) programTime() (total time.Duration, err error) {
 	return total / time.Duration(len(r.l.ends)), nil // each program is attached to both interfaces
 }
 
-// metrics passes the relay's metrics to take.
+// metrics calls take for each of the relay's metrics.
 func (r *relaySession) metrics(take func(series string, v float64)) error {
 	return metrics(r.l.relay, relayUpIP+":8080", take)
 }
 
-// metrics passes the metrics served at addr in a namespace to take.
+// metrics calls take for each metric served at addr in a namespace.
 func metrics(in *namespace.Namespace, addr string, take func(series string, v float64)) error {
 	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (c net.Conn,
 		err error,
@@ -310,7 +311,7 @@ func metrics(in *namespace.Namespace, addr string, take func(series string, v fl
 	return nil
 }
 
-// check fails if the relay sealed two packets with the same number.
+// check fails if the relay sent two packets with the same number to a viewer.
 func (r *relaySession) check() error {
 	if r.reused > 0 {
 		return fmt.Errorf("the relay used %d packet numbers twice", r.reused)

@@ -233,7 +233,7 @@ func measure(ctx context.Context, relay, way, load string, viewers int, length t
 type session interface {
 	send(sequence uint64)
 
-	// in and out identify a captured packet: its sequence number, and its viewer.
+	// in and out return the sequence number of a captured packet, and out also its viewer.
 	in(p captured) (sequence uint64, ok bool)
 	out(p captured) (sequence uint64, viewer int, ok bool)
 	usage() (usage, error)
@@ -243,7 +243,7 @@ type session interface {
 	close()
 }
 
-// usage is the cost of one way of forwarding so far.
+// usage is the resource use of one way of forwarding so far.
 type usage struct {
 	cpu      time.Duration
 	calls    uint64             // system calls
@@ -252,8 +252,7 @@ type usage struct {
 	fallback map[string]float64 // packets left to user space, by reason
 }
 
-// generate sends packets at a fixed pace. After a stall of the machine it catches up in bursts of
-// up to 20 packets.
+// generate sends packets at a fixed pace. After a stall it catches up by at most 20 packets.
 func generate(w session, next *uint64, length time.Duration) {
 	const every = time.Second / packetsPerS
 	begin := time.Now()

@@ -1,6 +1,6 @@
-// Package fbdt compares ways to use several radios at once, in one run over the same emulated paths: either path alone,
+// Package fbdt compares ways to use several radios at once over the same emulated paths in one run: each path alone,
 // the kernel's multipath TCP, and a bundle of QUIC connections with the schedulers of multipath TCP, with FBDT as
-// printed and with ours.
+// printed and with our FBDT.
 package fbdt
 
 import (
@@ -25,7 +25,7 @@ type Options struct {
 
 func (o Options) has(part string) bool { return len(o.Parts) == 0 || slices.Contains(o.Parts, part) }
 
-// repeat returns how often each measurement is made.
+// repeat returns the number of repetitions of each measurement.
 func (o Options) repeat() int {
 	if o.Quick {
 		return 1
@@ -42,8 +42,8 @@ const (
 	sessionsPart   = "sessions"
 )
 
-// Parts lists the parts: bulk data, windows at a steady rate, small objects and large frames over both paths or split
-// between them, and real sessions.
+// Parts lists the parts: bulk data, windows at a steady rate, small objects and large frames (each duplicated over
+// both paths or split between them), and real sessions.
 func Parts() []string {
 	return []string{throughputPart, windowsPart, smallPart, largePart, sessionsPart}
 }
@@ -57,14 +57,15 @@ type load struct {
 	scenarios        []string // nil = all
 }
 
-// Windows of the traffic. The bulk ones have the paper's size (section 3.2).
+// Windows of the bulk and the paced traffic. Bulk windows have the paper's size (section 3.2).
 const (
 	bulkWindow  = 1 << 20
 	pacedWindow = 250_000
 	pacedEvery  = 50 * time.Millisecond
 )
 
-// Objects to duplicate or to split: a pose, an audio frame or a controller's event; a point cloud or a GoP of tiles.
+// Objects to duplicate or split. A small one stands for a pose, an audio frame or a controller event, a large one for
+// a point cloud or a GoP of tiles.
 const (
 	smallObject = 1000
 	smallEvery  = 10 * time.Millisecond
@@ -75,7 +76,7 @@ const (
 // tail is the time to wait for windows in flight.
 const tail = 2 * time.Second
 
-// sampleEvery is the time between two points of a throughput's course.
+// sampleEvery is the time between two samples of the throughput.
 const sampleEvery = 250 * time.Millisecond
 
 func loads(o Options) []load {
@@ -101,7 +102,7 @@ func loads(o Options) []load {
 
 func (l load) of(s Scenario) bool { return l.scenarios == nil || slices.Contains(l.scenarios, s.Name) }
 
-// under returns how many windows may be written at once.
+// under returns how many windows may be written concurrently.
 func (l load) under() int {
 	if l.every > 0 {
 		return 1 << 10
@@ -133,7 +134,7 @@ type contender struct {
 	control string // congestion control of TCP
 }
 
-// congestionControls run TCP and multipath TCP.
+// congestionControls lists the congestion controls measured with TCP and multipath TCP.
 var congestionControls = []string{"bbr", "cubic"}
 
 // contenders returns the contenders of a measurement.
@@ -162,21 +163,22 @@ func contenders(s Scenario, l load, quick bool) (list []contender) {
 	return append(list, contender{name: paper, kind: kindBundle}, contender{name: ours, kind: kindBundle})
 }
 
-// quicOver names QUIC over one radio.
+// quicOver returns the name of the contender that uses QUIC over one radio.
 func quicOver(r Radio) string { return "quic " + r.Name }
 
 // Result holds the measurements.
 type Result struct {
-	// SumRatio is our throughput as a share of the sum of QUIC's over each path alone, by the paper's cases. The mobile
-	// one is the lower of LoS/nLoS alternation and the recorded drive.
+	// SumRatio is our throughput divided by the sum of QUIC's throughputs over each path alone, by the paper's cases.
+	// The mobile case is the lower ratio of the scenarios mobile and traces.
 	SumRatio map[string]float64 `json:"sum_ratio"`
-	// WindowP95Ms is the delivery time of windows where paths differ fivefold: the higher of those by rate and by
-	// round-trip time. mptcp is the better congestion control, single the better path.
+	// WindowP95Ms is the 95th percentile of the windows' delivery time where paths differ fivefold, by contender: the
+	// higher one of the scenarios with different rates and with different round-trip times. mptcp uses the better
+	// congestion control, single the better path.
 	WindowP95Ms map[string]float64 `json:"window_p95_ms"`
-	// DuplicateOrSplit has the delivery time of small objects and of large frames over the better path, over both and
-	// split between them.
+	// DuplicateOrSplit holds the delivery times of small objects and of large frames over the better path, duplicated
+	// over all paths, and split between them.
 	DuplicateOrSplit []Alternatives `json:"duplicate_or_split"`
-	// Waste is the share of bytes that ours sends twice, the highest of the paper's cases.
+	// Waste is the share of bytes that our scheduler sends twice, in the worst of the paper's cases.
 	Waste float64 `json:"waste"`
 
 	Began     time.Time     `json:"began"`
@@ -187,7 +189,7 @@ type Result struct {
 	Sessions  []Session     `json:"sessions"`
 }
 
-// Alternatives are 95th and 99th percentiles of delivery times in ms, over the paths of a scenario.
+// Alternatives holds 95th and 99th percentiles of delivery times over a scenario's paths, in ms.
 type Alternatives struct {
 	Objects        string  `json:"objects"` // small or large
 	Scenario       string  `json:"scenario"`
@@ -201,7 +203,7 @@ type Alternatives struct {
 	SplitWaste     float64 `json:"split_waste"`
 }
 
-// Measurement is one contender's traffic in one scenario.
+// Measurement holds one contender's figures in one scenario.
 type Measurement struct {
 	Part        string    `json:"part"`
 	Scenario    string    `json:"scenario"`
@@ -212,7 +214,7 @@ type Measurement struct {
 	Waste       float64   `json:"waste"`              // share of bytes sent twice; of a bundle
 	ReorderPeak int64     `json:"reorder_peak_bytes"` // delivered behind a gap, at most; of a bundle
 	Paths       []float64 `json:"paths_mbps"`         // of frames on each path, over the whole run
-	// DepartureP99Us is the emulator's departure error.
+	// DepartureP99Us is the 99th percentile of the emulator's departure error.
 	DepartureP99Us float64  `json:"departure_error_p99_us"`
 	Failures       []string `json:"emulator_failures,omitempty"`
 	Warnings       []string `json:"emulator_warnings,omitempty"`
@@ -221,7 +223,7 @@ type Measurement struct {
 	total []int64   // bytes until then
 }
 
-// String returns a line of progress.
+// String returns a progress line.
 func (m *Measurement) String() string {
 	line := fmt.Sprintf("%s, %s%s: %.1f Mbit/s", m.Scenario, m.Contender, m.mark(), m.Mbps)
 	if d := m.Delivery; d != nil {
@@ -257,7 +259,7 @@ func p95(m *Measurement) float64   { return m.Delivery.P95Ms }
 func p99(m *Measurement) float64   { return m.Delivery.P99Ms }
 func twice(m *Measurement) float64 { return m.Waste }
 
-// sum returns the throughput of QUIC over all paths of a scenario, each alone.
+// sum returns the sum of QUIC's throughputs over each of a scenario's paths alone.
 func (r Result) sum(s Scenario) (sum float64) {
 	for _, radio := range s.Radios {
 		v, _ := r.median(throughputPart, s.Name, quicOver(radio), mbps)

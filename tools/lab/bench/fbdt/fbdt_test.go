@@ -57,7 +57,7 @@ func TestScenarios(t *testing.T) {
 			t.Errorf("no scenario %s", want)
 		}
 	}
-	// The means 50 and 600 Mbit/s become a fifth of 130 in sum; the outage keeps a little.
+	// The means of 50 and 600 Mbit/s are scaled to a fifth, 130 Mbit/s in total. An outage becomes leastMbps.
 	for i, want := range [][]float64{{20, leastMbps}, {60, 180}} {
 		for k, s := range names[traces].Radios[i].steps {
 			if d := s.mbps - want[k]; d < -1e-9 || d > 1e-9 {
@@ -107,7 +107,7 @@ func TestDelays(t *testing.T) {
 	}
 }
 
-// Two streams of three segments of 1000 bytes each, delivered out of order and one of them twice.
+// Two streams of three 1000-byte segments each arrive out of order, one segment twice.
 func TestMeter(t *testing.T) {
 	m := newMeter(schedulers.New("minrtt", fbdt.Options{MinSegment: 1000, MaxSegment: 1000}))
 	m.SetPath(0, fbdt.Estimate{Rate: 1e6, RTT: time.Millisecond})

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// published are the paper's throughputs in Mbit/s, of section 2.2 (Fig. 3b) and 6.2 (Fig. 6c). 0 = not given.
+// published holds the paper's throughputs in Mbit/s, from sections 2.2 (Fig. 3b) and 6.2 (Fig. 6c); 0 means not
+// given.
 var published = []struct {
 	conditions                       string
 	wifi, wigig, mptcp, musher, fbdt float64
@@ -67,7 +68,7 @@ func (r Result) duplicateOrSplit(b *strings.Builder) {
 	table(b, []string{"", "better path", "duplicate", "split", "sent twice, %: duplicate", "split"}, rows)
 }
 
-// summary writes the figures that the benchmark is for.
+// summary writes the table of the benchmark's main figures.
 func (r Result) summary(b *strings.Builder) {
 	var rows [][]string
 	for _, name := range []string{static, loss, delay, mobile} {

@@ -9,7 +9,7 @@ import (
 	"holocast/internal/fbdt"
 )
 
-// meter measures a scheduler at work.
+// meter wraps a scheduler and counts the bytes delivered, sent twice, and delivered behind a gap.
 type meter struct {
 	fbdt.Scheduler
 
@@ -35,7 +35,7 @@ func newMeter(s fbdt.Scheduler) *meter {
 	return &meter{Scheduler: s, of: map[uint64]*metered{}, under: map[uint64]fbdt.Segment{}}
 }
 
-// Add notes the order of streams. It leaves out the bundle's control messages, of a negative urgency.
+// Add registers new streams. It ignores the bundle's control messages, whose urgency is negative.
 func (m *meter) Add(stream uint64, p fbdt.Priority, n int64) {
 	m.Scheduler.Add(stream, p, n)
 	m.mu.Lock()
@@ -51,7 +51,7 @@ func (m *meter) Add(stream uint64, p fbdt.Priority, n int64) {
 	}
 }
 
-// Truncate notes the length of streams.
+// Truncate records the length of a stream.
 func (m *meter) Truncate(stream uint64, offset int64) []uint64 {
 	m.mu.Lock()
 	if s := m.of[stream]; s != nil && s.end < 0 {
@@ -62,7 +62,7 @@ func (m *meter) Truncate(stream uint64, offset int64) []uint64 {
 	return m.Scheduler.Truncate(stream, offset)
 }
 
-// Next notes segments.
+// Next records each segment sent.
 func (m *meter) Next(path int, now time.Duration) (fbdt.Segment, bool) {
 	g, ok := m.Scheduler.Next(path, now)
 	if ok {
@@ -76,7 +76,7 @@ func (m *meter) Next(path int, now time.Duration) (fbdt.Segment, bool) {
 	return g, ok
 }
 
-// Acked notes delivered bytes.
+// Acked counts delivered bytes.
 func (m *meter) Acked(segment uint64, now time.Duration) []uint64 {
 	m.mu.Lock()
 	if g, ok := m.under[segment]; ok {
@@ -93,7 +93,7 @@ func (m *meter) Acked(segment uint64, now time.Duration) []uint64 {
 	return stale
 }
 
-// deliver counts a segment unless all of it was delivered by another.
+// deliver counts the bytes of a segment that no other segment has delivered.
 func (m *meter) deliver(g fbdt.Segment) {
 	s := m.of[g.Stream]
 	if s == nil || g.Offset < s.prefix || s.behind[g.Offset] >= g.Length {
@@ -115,7 +115,7 @@ func (m *meter) deliver(g fbdt.Segment) {
 	m.peak = max(m.peak, m.buffered)
 }
 
-// advance moves to the next stream after a complete one.
+// advance skips complete streams, up to the last stream.
 func (m *meter) advance() {
 	for len(m.order) > 1 && m.order[0].end >= 0 && m.order[0].prefix >= m.order[0].end {
 		m.order = m.order[1:]

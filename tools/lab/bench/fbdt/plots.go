@@ -88,7 +88,7 @@ func (m *Measurement) course() (s chart.Series) {
 	return s
 }
 
-// distribution returns the share of windows in % by the time of their delivery in ms.
+// distribution returns the cumulative distribution of delivery times: the share of windows in % against ms.
 func (d *Delivery) distribution() (s chart.Series) {
 	for i, ms := range slices.Sorted(slices.Values(d.ms)) {
 		s.T, s.Y = append(s.T, ms), append(s.Y, 100*float64(i+1)/float64(len(d.ms)))

@@ -32,7 +32,7 @@ type bundle struct {
 	closing []func() error // in reverse order
 }
 
-// receiveWindow exceeds every bandwidth-delay product here.
+// receiveWindow exceeds every bandwidth-delay product in the benchmark.
 const receiveWindow = 64 << 20
 
 func quicConfig() *quic.Config {
@@ -47,13 +47,13 @@ func quicConfig() *quic.Config {
 // urgency of all streams.
 const urgency = 3
 
-// idleLimit outlasts every outage here.
+// idleLimit exceeds every outage in the benchmark.
 const idleLimit = 30 * time.Second
 
-// single is the protocol of a connection that is not a path of a bundle.
+// single is the ALPN protocol of a connection outside a bundle.
 const single = "holocast-bench"
 
-// dialQUIC connects to the server over all radios in from, or over the first one only if scheduler is nil.
+// dialQUIC connects to the server over all radios in from, or only over the first one if scheduler is nil.
 func dialQUIC(ctx context.Context, r *radios, from []radio, scheduler func() fbdt.Scheduler) (b *bundle, err error) {
 	b = &bundle{}
 	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -189,7 +189,7 @@ func (b *bundle) dialAll(ctx context.Context, ln *quic.Listener, from []radio,
 		return err
 	}
 	if client == nil {
-		return errors.New("the server answered without a bundle")
+		return errors.New("the server does not support multipath")
 	}
 	b.closing = append(b.closing, func() error { return client.CloseWithError(0, "") })
 	select {
@@ -204,7 +204,7 @@ func (b *bundle) dialAll(ctx context.Context, ln *quic.Listener, from []radio,
 		}
 		b.closing = append(b.closing, func() error { return c.CloseWithError(0, "") })
 	case <-ctx.Done():
-		return fmt.Errorf("no bundle: %w", ctx.Err())
+		return fmt.Errorf("wait for the bundle at the server: %w", ctx.Err())
 	}
 	b.accept = func(ctx context.Context) (io.Reader, error) { return client.AcceptUniStream(ctx) }
 	return nil

@@ -27,7 +27,7 @@ type radio struct {
 	addr netip.Addr
 }
 
-// start builds the network. The client's packets leave by the radio with their source address.
+// start builds the network. Routing rules make the client's packets leave by the radio that has their source address.
 func start(s Scenario, length time.Duration) (r *radios, err error) {
 	t, err := s.topology(length)
 	if err != nil {
@@ -54,7 +54,7 @@ func start(s Scenario, length time.Duration) (r *radios, err error) {
 			return nil, err
 		}
 		if len(addrs) != 1 {
-			return nil, fmt.Errorf("radio %s has %d addresses", p.Name, len(addrs))
+			return nil, fmt.Errorf("radio %s has %d addresses, want 1", p.Name, len(addrs))
 		}
 		addr, _ := netip.AddrFromSlice(addrs[0].IP.To4())
 		gateway := addr.Prev() // the edge is named first
@@ -63,13 +63,13 @@ func start(s Scenario, length time.Duration) (r *radios, err error) {
 			LinkIndex: device.Attrs().Index, Table: table, Gw: gateway.AsSlice(),
 			Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)},
 		}); err != nil {
-			return nil, fmt.Errorf("route of %s: %w", p.Name, err)
+			return nil, fmt.Errorf("add route for %s: %w", p.Name, err)
 		}
 		rule := netlink.NewRule()
 		rule.Family, rule.Table = netlink.FAMILY_V4, table
 		rule.Src = &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(32, 32)}
 		if err := handle.RuleAdd(rule); err != nil {
-			return nil, fmt.Errorf("routing rule of %s: %w", p.Name, err)
+			return nil, fmt.Errorf("add routing rule for %s: %w", p.Name, err)
 		}
 		r.radios = append(r.radios, radio{p.Name, addr})
 	}
@@ -80,7 +80,8 @@ func start(s Scenario, length time.Duration) (r *radios, err error) {
 func (r *radios) client(f func() error) error { return r.lab.Node("a").Namespace.Do(f) }
 func (r *radios) host(f func() error) error   { return r.lab.Node("b").Namespace.Do(f) }
 
-// multipathTCP makes the client's kernel add a subflow over each radio but the first, which carries the first subflow.
+// multipathTCP makes the client's kernel add a subflow over each radio except the first, which carries the initial
+// subflow.
 func (r *radios) multipathTCP(ctx context.Context) error {
 	for _, node := range []string{"a", "b"} {
 		if err := r.lab.Node(node).Namespace.Set("net/mptcp/enabled", "1"); err != nil {
@@ -99,7 +100,7 @@ func (r *radios) multipathTCP(ctx context.Context) error {
 	return nil
 }
 
-// ip runs iproute2's ip in a node.
+// ip runs the ip command of iproute2 in a node.
 func (r *radios) ip(ctx context.Context, node string, args ...string) error {
 	cmd := r.lab.Node(node).Command(ctx, "ip", args...)
 	var out strings.Builder

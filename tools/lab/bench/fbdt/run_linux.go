@@ -19,7 +19,7 @@ import (
 // transport carries windows from the server to the client.
 type transport interface {
 	receive(r *receiver, size int)
-	// open returns a window's writer. Windows are written concurrently and arrive in the order of open.
+	// open returns a window's writer. Windows are written concurrently but sent in the order of the open calls.
 	open(number uint64) (io.WriteCloser, error)
 	mark() figures
 	close()
@@ -49,10 +49,10 @@ func dial(ctx context.Context, r *radios, c contender) (transport, error) {
 	})
 }
 
-// attempts limits the repetitions of a measurement with a late emulator.
+// attempts limits how many times a measurement runs if the emulator is late.
 const attempts = 3
 
-// Run measures. It needs permission to create network namespaces.
+// Run runs the benchmark. It needs permission to create network namespaces.
 func Run(ctx context.Context, o Options) (Result, error) {
 	for _, part := range o.Parts {
 		if !slices.Contains(Parts(), part) {
@@ -106,7 +106,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 }
 
 // measureWell repeats a measurement while the emulator is late, and returns the number of repetitions. The last
-// attempt counts in any case. A quick run does not repeat.
+// attempt counts in any case. A quick run is not repeated.
 func measureWell(ctx context.Context, s Scenario, c contender, l load, quick bool) (*Measurement, int, error) {
 	for again := 0; ; again++ {
 		m, err := measure(ctx, s, c, l)
@@ -206,14 +206,14 @@ func (l load) run(ctx context.Context, t transport, r *receiver) error {
 		case <-ctx.Done():
 			return nil
 		case err := <-failed:
-			return fmt.Errorf("sending ended: %w", err)
+			return fmt.Errorf("send window: %w", err)
 		case <-time.After(time.Until(next)):
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case err := <-failed:
-			return fmt.Errorf("sending ended: %w", err)
+			return fmt.Errorf("send window: %w", err)
 		case under <- struct{}{}:
 		}
 		to, err := t.open(number)
@@ -221,7 +221,7 @@ func (l load) run(ctx context.Context, t transport, r *receiver) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			return fmt.Errorf("sending ended: %w", err)
+			return fmt.Errorf("send window: %w", err)
 		}
 		window := r.window(l.window)
 		writing.Go(func() {

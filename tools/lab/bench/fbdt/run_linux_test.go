@@ -8,7 +8,7 @@ import (
 	"holocast/internal/quiccc"
 )
 
-// TestMeasure carries both loads over two slow paths with every kind of transport.
+// TestMeasure runs bulk, paced and small-object loads over two slow paths with the contenders of a quick run.
 func TestMeasure(t *testing.T) {
 	if err := netlab.Supported(); err != nil {
 		t.Skip("network lab unavailable: ", err)

@@ -21,17 +21,17 @@ type Scenario struct {
 	warmup time.Duration
 }
 
-// Radio is one path. Rates are of Ethernet frames, in Mbit/s, delays one way.
+// Radio is one path. Rates are in Mbit/s of Ethernet frames; delays are one-way.
 type Radio struct {
 	Name    string  `json:"name"`
 	Mbps    float64 `json:"mbps"` // of a varying rate the mean
 	DelayMs float64 `json:"delay_ms"`
 	Loss    float64 `json:"loss,omitempty"` // share, from server to client
-	// steps is the varying rate; nil = constant. It repeats.
+	// steps is the repeating sequence of rates; nil means a constant rate.
 	steps []step
 }
 
-// step is a rate for a time.
+// step is a rate and its duration.
 type step struct {
 	time time.Duration
 	mbps float64
@@ -49,14 +49,14 @@ const (
 	three  = "three"
 )
 
-// The radios have a fifteenth of the paper's rates (section 2.2: 630 and 1800 Mbit/s), which two processor cores can
-// emulate together with both ends.
+// The radios have a fifteenth of the paper's rates (section 2.2: 630 and 1800 Mbit/s), so that two processor cores
+// can emulate them and run both ends.
 const (
 	wifiMbps = 42
 	wigMbps  = 120
 )
 
-// scenarios returns the scenarios, without traces if there are no data.
+// scenarios returns the scenarios. data is the folder with network_traces; if it is "", traces is left out.
 func scenarios(data string) ([]Scenario, error) {
 	wifi, wig := Radio{Name: "wifi", Mbps: wifiMbps, DelayMs: 10}, Radio{Name: "mmwave", Mbps: wigMbps, DelayMs: 5}
 	lossy, late, moving := wig, wig, wig
@@ -91,7 +91,8 @@ func scenarios(data string) ([]Scenario, error) {
 	return list, nil
 }
 
-// sight alternates between line of sight and a tenth of its rate, at random times that are the same in every run.
+// sight returns a rate that alternates between mbps (line of sight) and a tenth of it, at random times that are the
+// same in every run.
 func sight(mbps float64) (steps []step) {
 	r := rand.New(rand.NewPCG(3, 0))
 	for i := range 40 {
@@ -110,10 +111,10 @@ const (
 	leastMbps  = 0.5 // an outage; 0 would be unlimited
 )
 
-// driveFile holds the throughput of each second.
+// driveFile is the trace of a drive. It holds the throughput of each second.
 const driveFile = "All-Carriers_03-User-Mobility_car-driving-trace-2.csv"
 
-// modems are the operators of the recorded drive.
+// modems lists the operators in the recorded drive.
 var modems = []struct {
 	radio, column string
 	delayMs       float64
@@ -123,7 +124,8 @@ var modems = []struct {
 	{"sprint", "Sprint_throughput_mbps", 25},
 }
 
-// recorded returns the throughput of n operators on one drive (5Gophers), scaled to their mean together.
+// recorded returns a scenario with the throughput of n operators on one drive (5Gophers), scaled to a total mean of
+// mbps.
 func recorded(dir string, n int, mbps float64) (Scenario, error) {
 	s := Scenario{Name: traces, About: fmt.Sprintf("a drive with %d 5G modems (5Gophers), scaled", n)}
 	if n != 2 {
@@ -162,11 +164,11 @@ func mean(steps []step) float64 {
 	return bits / max(seconds, 1e-9)
 }
 
-// queueTime is the length of every path's queue at its rate. Radios have deep ones.
+// queueTime is the length of every path's queue at the path's rate. Radios have deep queues.
 const queueTime = 100 * time.Millisecond
 
-// topology returns the scenario's network for a run of a given length: the client a with its radios to the edge e, and
-// the server b behind it.
+// topology returns the scenario's network for a run of the given length: the client a, whose radios lead to the edge
+// e, and the server b behind the edge.
 func (s Scenario) topology(length time.Duration) (*topology.Topology, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "name: fbdt\nhosts: [a, b]\nedges: [e]\nlinks:\n  - between: [e, b]\npaths:\n")

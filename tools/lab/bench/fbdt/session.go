@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Session is one viewer of a real session over one radio or all.
+// Session holds the figures of one viewer of a real session, over one radio or all of them.
 type Session struct {
 	Scenario string `json:"scenario"`
 	Media    string `json:"media"`
@@ -33,7 +33,7 @@ const (
 	together = "together"
 )
 
-// read takes the figures of holocast play --json, whose last line is the report.
+// read reads the figures from the output of holocast play --json, whose last line is the report.
 func (s *Session) read(out string) error {
 	var report struct {
 		FPS          float64 `json:"fps"`
@@ -53,7 +53,7 @@ func (s *Session) read(out string) error {
 	}
 	out = strings.TrimSpace(out)
 	if err := json.Unmarshal([]byte(out[strings.LastIndexByte(out, '\n')+1:]), &report); err != nil {
-		return fmt.Errorf("report of holocast play: %w", err)
+		return fmt.Errorf("parse report of holocast play: %w", err)
 	}
 	s.Mbps = report.MbitPerS
 	if v := report.Sphere; v != nil {
@@ -66,7 +66,7 @@ func (s *Session) read(out string) error {
 	return nil
 }
 
-// String returns a line of progress.
+// String returns a progress line.
 func (s Session) String() string {
 	line := fmt.Sprintf("%s, %s, %s: %.1f Mbit/s", s.Scenario, s.Media, s.Over, s.Mbps)
 	if s.Media == video {

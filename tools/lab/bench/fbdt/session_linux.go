@@ -28,7 +28,7 @@ type media struct {
 	play []string // arguments
 }
 
-// realSessions plays 360° video and a hologram through the relay over recorded rates.
+// realSessions plays 360° video and a hologram through the relay, over radios with recorded rates.
 func realSessions(ctx context.Context, o Options) (list []Session, err error) {
 	if o.Data == "" {
 		fmt.Fprintln(o.Log, "skip real sessions: set HOLOCAST_DATA to a folder with recordings")
@@ -78,7 +78,7 @@ func (p *programs) path(ctx context.Context, name string) (string, error) {
 	return program.Path(ctx, name, func() (string, error) { return p.temp, nil })
 }
 
-// Mean rates of all radios together, just above the best quality's.
+// Mean total rates of the radios, just above the rate of the best quality.
 const (
 	videoMbps    = 5
 	hologramMbps = 110
@@ -106,7 +106,7 @@ func (p *programs) media(ctx context.Context, o Options) ([]media, error) {
 	}, nil
 }
 
-// Recording at a fraction of the speed needs no more than one processor.
+// Recording at a fraction of the real speed takes one processor at most.
 const (
 	recordFPS = 6
 	speed     = 5 // of the replay
@@ -148,7 +148,7 @@ func hashOf(relay *relayload.Relay) string {
 	return hex.EncodeToString(hash[:])
 }
 
-// run runs a command and puts the end of its output into the error.
+// run runs a command. An error includes the end of the output.
 func run(cmd *exec.Cmd) error {
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -249,7 +249,7 @@ func output(ctx context.Context, node *netlab.Node, path string, args ...string)
 	return out.String(), nil
 }
 
-// lockedBuffer keeps the last output of a program.
+// lockedBuffer keeps the end of a program's output.
 type lockedBuffer struct {
 	mu   sync.Mutex
 	text []byte

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tcp sends windows in turn over one connection, plain or multipath.
+// tcp sends windows one after another over one connection, plain or multipath.
 type tcp struct {
 	listener       net.Listener
 	server, client net.Conn
@@ -78,7 +78,7 @@ func dialTCP(ctx context.Context, r *radios, from netip.Addr, control string, mu
 	return t, nil
 }
 
-// dialLimit bounds the time to connect.
+// dialLimit limits the time to connect.
 const dialLimit = 10 * time.Second
 
 func (t *tcp) receive(r *receiver, size int) {
@@ -93,7 +93,7 @@ func (t *tcp) open(uint64) (io.WriteCloser, error) {
 	return t.last, nil
 }
 
-// Write waits for the windows before.
+// Write waits until the earlier windows have been written.
 func (w *turn) Write(p []byte) (int, error) {
 	if w.before != nil {
 		<-w.before.done

@@ -20,12 +20,12 @@ type receiver struct {
 	windows map[uint64]window
 }
 
-// window is the time that one was sent and, if it arrived, arrived.
+// window holds the times at which a window was sent and arrived; arrived is 0 until then.
 type window struct{ sent, arrived time.Duration }
 
 func newReceiver() *receiver { return &receiver{began: time.Now(), windows: map[uint64]window{}} }
 
-// window returns the next window to send, of a number of bytes.
+// window returns the next window to send, n bytes long.
 func (r *receiver) window(n int) []byte {
 	b := make([]byte, n)
 	number, now := uint64(r.sent.Add(1)-1), time.Since(r.began)
@@ -37,7 +37,7 @@ func (r *receiver) window(n int) []byte {
 	return b
 }
 
-// read reads one window of n bytes.
+// read reads one window of len(buf) bytes and records its arrival.
 func (r *receiver) read(from io.Reader, buf []byte) error {
 	for at := 0; at < len(buf); {
 		n, err := from.Read(buf[at:])
@@ -54,8 +54,8 @@ func (r *receiver) read(from io.Reader, buf []byte) error {
 	return nil
 }
 
-// delays returns the times from sending to in-order delivery of the windows sent between two times, in ms. A window
-// that has not arrived by the end counts as arriving then; missing counts those.
+// delays returns the times from sending to in-order delivery, in ms, of the windows sent between from and to. A
+// window that has not arrived by end counts as arriving then; missing is the number of such windows.
 func (r *receiver) delays(from, to, end time.Duration) (ms []float64, missing int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -134,7 +134,7 @@ func (v *viewer) first(ctx context.Context) error {
 	}
 }
 
-// between returns the figures between two times.
+// between returns the figures for the frames that arrived between from and to.
 func (v *viewer) between(from, to time.Time) (fps, p95, gap float64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -158,7 +158,8 @@ func (v *viewer) between(from, to time.Time) (fps, p95, gap float64) {
 	return float64(len(delays)) / to.Sub(from).Seconds(), p95, float64(longest.Microseconds()) / 1000
 }
 
-// newViewer returns the time from a new viewer's first packet to its first complete frame.
+// newViewer returns the time from a new viewer's first packet to its first complete frame. It gives
+// up after limit.
 func newViewer(ctx context.Context, relay *load.Relay, limit time.Duration) time.Duration {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, limit)

@@ -28,14 +28,14 @@ const (
 	FramesPerS = 30
 )
 
-// The relay's configuration, and its limits per viewer.
+// The relay's configuration, and the requirements during an attack.
 const (
 	cacheBytes = 128 << 20
 	limitBytes = cacheBytes + cacheBytes/2 + 512<<20 // the relay's own default for this cache
 	leastFPS   = 29
 	mostDelays = 3 // multiples of the baseline's p95
-	// newViewerLimit bounds a new viewer's wait for its first frame. noFrameLimit bounds that wait
-	// for the first viewer.
+	// newViewerLimit limits a new viewer's wait for its first frame, noFrameLimit the first
+	// viewer's.
 	newViewerLimit = 5 * time.Second
 	noFrameLimit   = time.Minute
 )
@@ -70,7 +70,7 @@ type Result struct {
 	Kept bool `json:"kept"`
 }
 
-// Figures are the viewer's frames and the relay's resources.
+// Figures describe the frames that the viewer receives and the relay's resource use.
 type Figures struct {
 	FPS   float64 `json:"fps"`
 	P95Ms float64 `json:"p95_ms"` // delay of complete frames
@@ -187,7 +187,7 @@ func (o Options) one(ctx context.Context, binary string, a attack) (u Under, err
 		limit = o.newViewer
 	}
 	var first []time.Duration
-	// A stalled machine may deliver nothing for o.Time.
+	// Wait longer if no frame has arrived: a stalled machine may deliver nothing for o.Time.
 	for time.Since(began) < o.Time || u.FPS == 0 && time.Since(began) < o.Time+noFrameLimit {
 		next := time.Now().Add(time.Second)
 		first = append(first, newViewer(ctx, relay, limit))

@@ -16,7 +16,7 @@ func TestFirstByte(t *testing.T) {
 		r.Upgrade != nil {
 		t.Fatalf("incomplete result: %+v", r)
 	}
-	// A later run of another part preserves this part's result.
+	// With keeps this result when a later run measures another part.
 	b, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)

@@ -1,5 +1,5 @@
-// Package relay measures a relay: throughput per core, added delay and memory under load, compared
-// with another implementation if there is one, the delay of the first byte, resource use over
+// Package relay measures a relay: throughput per core, added delay and memory under load
+// (optionally compared with another implementation), the delay of the first byte, resource use over
 // minutes, and upgrades.
 package relay
 
@@ -36,8 +36,9 @@ const (
 // PeerName is the program that Options.Peer "auto" selects.
 const PeerName = "moq-relay-ietf"
 
-// Limits of saturation. The offered rate grows step by step from the relay's capacity until the
-// fraction of frames that arrive is below carried or half of them arrive late.
+// Parameters of the saturation test. The offered rate grows from the relay's capacity by a factor
+// per step, until the fraction of frames that arrive is below carried or their median delay exceeds
+// lateAfter.
 const (
 	overload  = 1.5 // factor per step
 	steps     = 8   // maximum
@@ -135,7 +136,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Result holds the measured parts; others are nil.
+// Result holds the results by part. Parts that were not measured are nil.
 type Result struct {
 	*Load                // inlined in JSON
 	FirstByte *FirstByte `json:"first_byte,omitempty"`
@@ -143,7 +144,7 @@ type Result struct {
 	Upgrade   *Upgrade   `json:"upgrade,omitempty"`
 }
 
-// Run measures.
+// Run runs the benchmark.
 func Run(ctx context.Context, o Options) (r Result, err error) {
 	if o, err = o.withDefaults(); err != nil {
 		return r, err
@@ -168,7 +169,7 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	return r, nil
 }
 
-// With adds the parts of an earlier result that r lacks.
+// With returns r, completed with the parts of an earlier result that r lacks.
 func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	var old Result
 	if err := json.Unmarshal(earlier, &old); err != nil {
@@ -226,14 +227,14 @@ type Load struct {
 	Requested    float64         `json:"requested_frames_per_s"` // per publisher
 	Rate         map[int]float64 `json:"frames_per_s"`           // offered per publisher, by number of viewers
 
-	// Straight is the delay that the number of viewers adds without a relay: the delay to all of
-	// them minus the delay to one. It is mainly the viewers' own work, which every relay's added
-	// delay includes.
+	// Straight is the delay that additional viewers cause without a relay: the delay to all viewers
+	// minus the delay to one. It is mainly the viewers' own work, which every relay's added delay
+	// includes.
 	Straight map[int]load.Quantiles `json:"straight_ms"`
 
-	// ThroughputPerCoreRatio is our throughput divided by the peer's, as the minimum over all
-	// fan-outs. P99DelayRatio is the ratio of the added delays, as the maximum over all fan-outs.
-	// Both are 0 without a peer.
+	// ThroughputPerCoreRatio is our throughput per core divided by the peer's, the minimum over all
+	// fan-outs. P99DelayRatio is our p99 of the added delay divided by the peer's, the maximum over
+	// all fan-outs. Both are 0 without a peer.
 	ThroughputPerCoreRatio float64 `json:"throughput_per_core_ratio,omitempty"`
 	P99DelayRatio          float64 `json:"p99_delay_ratio,omitempty"`
 }
@@ -340,8 +341,8 @@ func underLoad(ctx context.Context, o Options) (r Load, err error) {
 	for _, n := range o.Viewers {
 		offered := load.Frames{Publishers: o.Publishers, Viewers: n, Bytes: o.FrameBytes, Time: warm}
 
-		// The rate that all relays sustain without queueing is the requested one, or two thirds of
-		// the lowest capacity.
+		// Offer a rate that all relays sustain without queueing: the requested one, but at most two
+		// thirds of the lowest capacity.
 		rate := o.Rate
 		most := make([][]float64, len(relays))
 		for i, relay := range relays {
@@ -490,7 +491,7 @@ func processorTime(relay *load.Relay) (time.Duration, error) {
 	return relay.CPU()
 }
 
-// medians returns each figure's median, and the sum of losses.
+// medians returns each figure's median, and the sum of the losses.
 func medians(runs []Fanout) (f Fanout) {
 	of := func(figure func(Fanout) float64) float64 {
 		var v []float64

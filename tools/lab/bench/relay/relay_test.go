@@ -95,7 +95,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// Any relay command with an address, certificate and key can be a peer.
+// Any relay whose command takes an address, certificate and key can be a peer.
 func TestPeerCommand(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

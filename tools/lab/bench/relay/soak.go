@@ -13,7 +13,7 @@ import (
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
-// soakFrameBytes results in a track of 1 Mbit/s.
+// soakFrameBytes is the frame size for a track of 1 Mbit/s.
 const soakFrameBytes = 4167
 
 // maxGrowth is the largest relative growth, from the second to the last third of a run, that still
@@ -35,8 +35,8 @@ type Soak struct {
 	Samples []SoakSample `json:"samples"`
 	Sent    int          `json:"frames_sent"`
 	Lost    int          `json:"frames_lost"` // over all viewers
-	// Growth is relative, from the second to the last third of the samples. The first third is
-	// the warm-up.
+	// Growth is the relative growth from the second to the last third of the samples. The first
+	// third is the warm-up.
 	Growth Growth `json:"growth"`
 	Flat   bool   `json:"flat"` // no growth above 5 %
 }

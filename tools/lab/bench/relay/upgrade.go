@@ -19,8 +19,8 @@ import (
 	"holocast/tools/lab/bench/internal/realframes"
 )
 
-// The upgrade part sends up to FramesPerS frames per second, each once all viewers have the
-// previous one.
+// The upgrade part sends up to FramesPerS frames per second. It sends each frame after all viewers
+// have received the previous one.
 const (
 	upgradeViewers = 20
 	lateJoiners    = 2 // after each upgrade

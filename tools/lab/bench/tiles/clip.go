@@ -265,7 +265,7 @@ type stream struct {
 	frames [][]byte // length-prefixed NAL units
 }
 
-// readStream splits a byte stream with start codes. Frames have one slice.
+// readStream splits a byte stream with start codes into frames, which have one slice each.
 func readStream(file string) (s stream, err error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -400,7 +400,7 @@ func (c *clip) compare(ctx context.Context, original, seen []string, distortion 
 	return slots, nil
 }
 
-// ray is a point of a viewport: its cell in the image and its share of the solid angle.
+// ray is a point of a viewport: its tile and cell in the image, and its share of the solid angle.
 type ray struct {
 	tile, cell int32
 	weight     float32

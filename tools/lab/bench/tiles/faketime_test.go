@@ -28,7 +28,7 @@ var recordings = flag.String("recordings", "",
 // inFakeTime runs a session without delays caused by the machine: viewer, publisher and QUIC run
 // unmodified in a synctest bubble over a simulated path.
 //
-// The path begins to follow net when the viewer has run for the duration after.
+// after is the time that the viewer runs before the path starts to follow net.
 func inFakeTime(t *testing.T, after time.Duration, film spheretest.Film, tr trace, net network, scheme string,
 	percentile float64, gops int,
 ) (report sphere.Report) {
@@ -132,7 +132,8 @@ func TestViewingsInFakeTime(t *testing.T) {
 			ours := inFakeTime(t, 0, c.film(), tr, net, Ours, 0, gops)
 			t.Logf("%s: %v", Ours, ours)
 
-			// The number of late frames after a drop in rate depends on the order of goroutines.
+			// Tolerate a few stalls: the number of late frames after a drop in rate depends on the
+			// order of goroutines.
 			if ours.GOPs < gops || ours.StallRatio > 0.02 {
 				t.Errorf("%d GoPs, %.1f %% stalls", ours.GOPs, 100*ours.StallRatio)
 			}
@@ -171,7 +172,7 @@ const (
 	fallGOPs   = 14
 )
 
-// network is a path whose rate, in bytes per second, drops.
+// network returns a path whose rate, in bytes per second, drops and recovers.
 func (f fall) network(rate float64) network {
 	return network{f.name, append(append(seconds(fallBegins, rate), seconds(f.seconds, max(rate*f.part,
 		leastMbit*1e6/8))...), seconds(20, rate)...)}
@@ -179,7 +180,7 @@ func (f fall) network(rate float64) network {
 
 // The path's rate drops after the viewer has requested tiles for the higher rate. The
 // low-resolution sphere must still arrive in time, ahead of retransmitted tiles, and the viewport's
-// PSNR must be better than that of the whole sphere.
+// PSNR must be better than if the whole sphere were sent.
 func TestFallsInFakeTime(t *testing.T) {
 	if !quiccc.Patched() {
 		t.Skip("needs quic-go as patched by tools/quicpatch (make build)")
@@ -200,7 +201,7 @@ func TestFallsInFakeTime(t *testing.T) {
 				}
 			}
 
-			// The number of late frames depends on the order of goroutines.
+			// Tolerate a few stalls: the number of late frames depends on the order of goroutines.
 			if most := stall[1] + 0.05; f.part == 0 && stall[0] > most || f.part > 0 && stall[0] > 0.04 {
 				t.Errorf("%.1f %% stalls, %.1f %% where the whole sphere is sent", 100*stall[0], 100*stall[1])
 			}
@@ -215,8 +216,8 @@ func TestFallsInFakeTime(t *testing.T) {
 	}
 }
 
-// The sessions of `holocast-lab bench tiles --parts sessions` without delays caused by the machine,
-// and longer sessions.
+// TestRecordingsInFakeTime runs the sessions of `holocast-lab bench tiles --parts sessions`, and
+// longer ones, without delays caused by the machine.
 func TestRecordingsInFakeTime(t *testing.T) {
 	data := os.Getenv("HOLOCAST_DATA")
 	if *recordings == "" || data == "" {

@@ -17,7 +17,8 @@ func (n network) at(t float64) float64 {
 	return n.rate[int(max(0, t))%len(n.rate)]
 }
 
-// scaled returns the network with a given mean rate, in bytes per second, over the first seconds.
+// scaled returns the network with its rates scaled to a mean, in bytes per second, over the first
+// seconds.
 func (n network) scaled(mean float64, seconds int) network {
 	sum := 0.0
 	for i := range seconds {
@@ -30,8 +31,8 @@ func (n network) scaled(mean float64, seconds int) network {
 	return out
 }
 
-// networks reads 5Gophers traces. They hold the throughput of commercial 5G per second, walking and
-// driving.
+// networks reads 5Gophers traces, which hold the throughput of commercial 5G in each second of
+// walking and driving.
 func networks(dir string) ([]network, error) {
 	var all []network
 	for _, c := range []struct{ name, file, column string }{

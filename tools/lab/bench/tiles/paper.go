@@ -21,8 +21,9 @@ type condition struct {
 	name        string
 	fbdt, mptcp float64
 
-	// variation is the exponent applied to the relative changes of the walking trace from second to
-	// second, which stand in for a series of the condition. The paper gives none.
+	// variation is the exponent applied to the walking trace's relative changes from second to
+	// second. The result stands in for a throughput series of the condition, which the paper does
+	// not give.
 	variation float64
 }
 
@@ -118,8 +119,8 @@ func paperSetting(c *clip, walking network, traces []trace, seconds int) []Paper
 	return out
 }
 
-// owsTime returns the time that OWS takes for 1024 tiles at 8 qualities, in ms, as the minimum of
-// many runs, and its certified gap.
+// owsTime returns the time in ms that OWS takes for 1024 tiles at 8 qualities, the minimum of many
+// runs, and its certified gap.
 func owsTime() (ms, gap float64) {
 	const tiles, qualities = 1024, 8
 	p := tile360.Problem{Qualities: qualities}

@@ -11,7 +11,7 @@ type scheme struct {
 	name string
 
 	// again selects several decisions per GoP, which may also request tiles of the GoP being
-	// displayed. The following fields apply to schemes that decide once, a second before a GoP is
+	// displayed. The fields below apply to schemes that decide once, a second before a GoP is
 	// displayed.
 	again      bool
 	percentile float64 // the budget is this percentile of the predicted capacity, or its mean if percentile is mean
@@ -62,7 +62,7 @@ func printed(s *tile360.Solver, p *tile360.Problem, plan *tile360.Plan) {
 	s.Paper(p, paperRounds, plan)
 }
 
-// printedRates converts the paper's rates to our order.
+// printedRates selects the paper's rates and sorts the tiles in our order.
 func printedRates(s *tile360.Solver, p *tile360.Problem, plan *tile360.Plan) {
 	s.Fixed(p, plan)
 	slices.SortStableFunc(plan.Order, func(a, b int) int {
@@ -88,7 +88,7 @@ func viewport(s *tile360.Solver, p *tile360.Problem, plan *tile360.Plan) { s.Vie
 
 func fixed(s *tile360.Solver, p *tile360.Problem, plan *tile360.Plan) { s.Fixed(p, plan) }
 
-// compared returns a scheme of the main table. A baseline plans with the given percentile.
+// compared returns a scheme of the main table. percentile applies to the baselines.
 func compared(name string, percentile float64) scheme {
 	return map[string]scheme{
 		Ours:     {name: Ours, again: true, gaze: spread},
@@ -99,7 +99,7 @@ func compared(name string, percentile float64) scheme {
 	}[name]
 }
 
-// steps lead from the paper's scheme to ours, changing one thing each.
+// steps returns the schemes between the paper's and ours. Each changes one thing.
 func steps() []scheme {
 	const p = tile360.BudgetPercentile
 	return []scheme{
@@ -112,7 +112,8 @@ func steps() []scheme {
 	}
 }
 
-// gazes returns variants of our scheme within the budget, with decreasing knowledge of the gaze.
+// gazes returns variants of our scheme with decreasing knowledge of the gaze. They request no tiles
+// beyond the budget.
 func gazes() []scheme {
 	const p = tile360.BudgetPercentile
 	return []scheme{
@@ -123,8 +124,8 @@ func gazes() []scheme {
 	}
 }
 
-// planAgain decides several times per GoP, like the planner. It requests tiles, and cancels tiles
-// whose transfer has not begun.
+// planAgain makes one of several decisions per GoP, with the planner. It requests tiles, and
+// cancels tiles whose transfer has not begun or whose GoP has ended.
 func (v *viewer) planAgain(g int) {
 	pending := 0.0
 	under := map[[2]int]int{}

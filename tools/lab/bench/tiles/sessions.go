@@ -12,8 +12,8 @@ import (
 	"holocast/tools/holocast/player/sphere/spheretest"
 )
 
-// The path of a session: one-way delay, queue, and the capacity used where the trace has none, to
-// keep the connection alive.
+// The path of a session: one-way delay, queue, and the minimum capacity, which keeps the connection
+// alive where the trace has none.
 const (
 	sessionDelay = 20 * time.Millisecond
 	sessionQueue = 150 * time.Millisecond

@@ -22,8 +22,8 @@ import (
 	"holocast/tools/lab/bench/internal/direct"
 )
 
-// joined joins the ends of several paths to one socket. Peers have the same address on all paths; their ports are made
-// to tell the paths apart.
+// joined combines the ends of several paths into one socket. A peer has the same address on all
+// paths, so its port is offset by the index of the path to tell them apart.
 type joined struct {
 	net.PacketConn // the first end
 	ends           []net.PacketConn
@@ -77,13 +77,14 @@ func (c *joined) WriteTo(b []byte, to net.Addr) (int, error) {
 	return c.ends[i].WriteTo(b, &addr)
 }
 
-// SetReadDeadline ends reading: quic-go calls it to stop.
+// SetReadDeadline ends reading. quic-go only calls it to stop.
 func (c *joined) SetReadDeadline(time.Time) error {
 	c.stop()
 	return nil
 }
 
-// TestSeveralPathsInFakeTime watches over two paths of changing rates, each alone and both together.
+// TestSeveralPathsInFakeTime checks that two paths of changing rates together give a better image
+// than the mean of each alone.
 func TestSeveralPathsInFakeTime(t *testing.T) {
 	if !quiccc.Patched() {
 		t.Skip("needs quic-go as patched by tools/quicpatch (make build)")

@@ -85,8 +85,8 @@ type outcome struct {
 	hits             float64   // sum over slots of the viewport's share covered by tiles
 }
 
-// simulate runs a viewer for some seconds. predicted is the basis of capacity prediction if it
-// differs from n. If blank is set, missing tiles are black.
+// simulate runs a viewer for some seconds. predicted, if not nil, replaces n as the basis of
+// capacity prediction. If blank is set, missing tiles are black.
 func simulate(c *clip, n network, t trace, s scheme, seconds int, predicted *network, blank bool) outcome {
 	v := &viewer{
 		clip: c, net: n, predicted: n, trace: t, scheme: s, seconds: seconds, blank: blank, head: -1,
@@ -200,9 +200,9 @@ func (v *viewer) enter(g int) {
 	v.decide(g)
 }
 
-// decide requests tiles of the GoP after g, or of both GoPs if the scheme decides repeatedly.
+// decide requests tiles of the GoP after g, or of both if the scheme decides repeatedly.
 func (v *viewer) decide(g int) {
-	// The head is sampled at display time.
+	// The gaze is known up to the time being displayed.
 	for t := max(0, v.planner.Gaze.Last().T+0.05); t <= max(0, v.head)+1e-9; t += 0.05 {
 		v.planner.Gaze.Add(tile360.Sample{T: t, Gaze: v.trace.head.At(t)})
 	}
@@ -268,7 +268,7 @@ func (v *viewer) show(slot int) {
 	v.psnr = append(v.psnr, tile360.PSNR(sum))
 	v.hits += hits
 
-	// The time until a tile is sharp counts from the viewport's center reaching it.
+	// The time until a tile is sharp starts when the viewport's center reaches the tile.
 	center := v.clip.grid.Tile(v.trace.head.At((float64(slot) + 0.5) / slotsPerS))
 	if center != v.center {
 		if v.since >= 0 {

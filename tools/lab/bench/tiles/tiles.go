@@ -46,7 +46,7 @@ func Parts() []string { return []string{simulated, inSessions} }
 
 func (o Options) has(part string) bool { return len(o.Parts) == 0 || slices.Contains(o.Parts, part) }
 
-// With adds the parts of an earlier result that r lacks.
+// With returns r, completed with the parts of an earlier result that r lacks.
 func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	var old Result
 	if err := json.Unmarshal(earlier, &old); err != nil {
@@ -86,7 +86,8 @@ type Figures struct {
 	Percentile float64 `json:"budget_percentile"` // of the predicted capacity
 }
 
-// Gain is the difference in dB between ours and a baseline, run by run.
+// Gain summarizes the differences between ours and a baseline, run by run. PSNR differences are in
+// dB.
 type Gain struct {
 	MeanMedian float64 `json:"psnr_mean_median"` // median over head movements of the difference in mean PSNR
 	P5Median   float64 `json:"psnr_p5_median"`
@@ -94,7 +95,7 @@ type Gain struct {
 	Stalls     float64 `json:"stall_ratio_median"` // ours minus the baseline's
 }
 
-// Step is a scheme between the paper's and ours.
+// Step holds the figures of a scheme between the paper's and ours.
 type Step struct {
 	Name string `json:"name"`
 	Figures
@@ -136,7 +137,7 @@ type SessionFigures struct {
 	QualityMs float64 `json:"motion_to_quality_ms"`
 	Messages  float64 `json:"messages_per_gop"`
 
-	// Percentile of the predicted capacity used in planning.
+	// Percentile is the percentile of the predicted capacity used in planning.
 	Percentile float64 `json:"budget_percentile"`
 }
 
@@ -205,7 +206,7 @@ func setupOf(quick bool) setup {
 // evaluated head movements are those of other viewers.
 const trainedViewers = 15
 
-// Run measures.
+// Run runs the benchmark.
 func Run(ctx context.Context, o Options) (r Result, err error) {
 	if o.Data == "" {
 		return r, errors.New("needs recorded video, head movements and networks; set HOLOCAST_DATA to a folder with " +
@@ -270,7 +271,7 @@ func describe(c *clip, set setup) Clip {
 	return d
 }
 
-// run is a head movement that watches a clip over a network.
+// run is one head movement with which a clip is watched over a network.
 type run struct {
 	clip  int
 	trace int
@@ -280,7 +281,8 @@ type run struct {
 
 func key(name string, percentile float64) string { return fmt.Sprintf("%s@%g", name, percentile) }
 
-// watchers returns the head movements that watch a clip. They were recorded with other videos.
+// watchers returns the head movements with which a clip is watched. They were recorded with other
+// videos.
 func watchers(heads []gazetrace.Trace, c *clip, set setup) (traces []trace) {
 	videos := gazetrace.Videos(heads)
 	for k := range set.heads {
@@ -502,7 +504,7 @@ func (s *Sessions) markdown(b *strings.Builder) {
 	s.tables(b)
 }
 
-// tables writes the schemes' results and the gains of ours.
+// tables writes the schemes' results and our gains over the baselines.
 func (s *Sessions) tables(b *strings.Builder) {
 	b.WriteString("| scheme | viewport PSNR mean | p5 | stalls | wasted | tile hits | Mbit/s | motion to quality | " +
 		"messages per GoP |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")

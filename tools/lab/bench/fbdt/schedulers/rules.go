@@ -4,11 +4,11 @@ import (
 	"time"
 )
 
-// minRTT fills the path with the least round-trip time first, then the next (Raiciu et al., "How hard can it be?
+// minRTT fills the path with the lowest round-trip time first, then the next (Raiciu et al., "How hard can it be?
 // Designing and implementing a deployable multipath TCP", NSDI 2012, and the first Linux scheduler).
 type minRTT struct{ plain }
 
-// plain is a rule without memory.
+// plain is embedded in rules without memory.
 type plain struct{}
 
 func (plain) took(*inOrder, *path, int64)                 {}
@@ -47,8 +47,9 @@ func (r *roundRobin) takes(s *inOrder, p *path, _ time.Duration) bool {
 
 func (r *roundRobin) took(_ *inOrder, p *path, _ int64) { r.last = p.index }
 
-// blest keeps a slower path idle if its bytes would block the send window of the fastest path, which is busy now
-// (Ferlin et al., "BLEST: blocking estimation-based MPTCP scheduler for heterogeneous networks", IFIP Networking 2016).
+// blest keeps a slower path idle if its bytes would block the send window for the fastest path, which is busy at the
+// moment (Ferlin et al., "BLEST: blocking estimation-based MPTCP scheduler for heterogeneous networks", IFIP
+// Networking 2016).
 type blest struct{ minRTT }
 
 // packet is the size of a packet's payload, in bytes.
@@ -67,8 +68,8 @@ func (blest) takes(s *inOrder, p *path, now time.Duration) bool {
 	return sends <= s.sendWindow()-float64(p.underway+packet)
 }
 
-// sendWindow returns the size that the kernel's receive buffer grows to, in bytes: twice the throughput of all paths in
-// the longest round trip, up to the limit of unacknowledged bytes.
+// sendWindow estimates the size, in bytes, to which the kernel's receive buffer would grow: twice the bytes that all
+// paths carry in the longest round-trip time, up to the limit of unacknowledged bytes.
 func (s *inOrder) sendWindow() float64 {
 	rate, longest := 0.0, time.Duration(0)
 	for _, p := range s.each() {
@@ -85,7 +86,7 @@ type ecf struct {
 	waiting bool
 }
 
-// ecfBeta is β of the paper: hysteresis that favours waiting on.
+// ecfBeta is the paper's β, a hysteresis that favours further waiting.
 const ecfBeta = 0.25
 
 func (e *ecf) takes(s *inOrder, p *path, now time.Duration) bool {
@@ -113,10 +114,11 @@ func (e *ecf) takes(s *inOrder, p *path, now time.Duration) bool {
 	return false
 }
 
-// ratio splits the bytes in a fixed proportion and looks for the one with the highest throughput, like MuSher (Saha
-// et al., "MuSher: an agile multipath-TCP scheduler for dual-band 802.11ad/ac wireless LANs", MobiCom 2019): it starts
-// from the paths' rates, then moves one path's share by a step each interval. It keeps the direction while the
-// throughput rises and reverses when it falls.
+// ratio splits the bytes in a given proportion and searches for the proportion with the highest throughput, like
+// MuSher (Saha et al., "MuSher: an agile multipath-TCP scheduler for dual-band 802.11ad/ac wireless LANs", MobiCom
+// 2019). It starts from the paths' rates, then moves one path's share by a step each interval. It keeps the direction
+// while the throughput rises and reverses it when the throughput falls. After both directions it goes on to the next
+// path.
 type ratio struct {
 	share map[int]float64 // sums to 1
 	given map[int]float64 // bytes since the last change
@@ -158,7 +160,8 @@ func (r *ratio) took(s *inOrder, p *path, n int64) {
 
 func (r *ratio) acked(_ *inOrder, _ *path, n int64, _ time.Duration) { r.delivered += n }
 
-// update starts the search, or again after paths came or went, and moves the shares once an interval is over.
+// update starts the search, restarts it after paths were added or removed, and moves the shares after each interval
+// with enough data to send.
 func (r *ratio) update(paths []*path, now time.Duration) {
 	fresh := len(r.share) != len(paths)
 	for _, p := range paths {
@@ -190,7 +193,7 @@ func (r *ratio) update(paths []*path, now time.Duration) {
 	r.given, r.began, r.delivered = map[int]float64{}, now, 0
 }
 
-// move shifts a step from or to one path; the others keep their proportion.
+// move changes one path's share by a step; the others keep their relative proportion.
 func (r *ratio) move(paths []*path) {
 	at := paths[r.moved%len(paths)].index
 	old := r.share[at]

@@ -1,6 +1,7 @@
-// Package schedulers holds FBDT's competitors, the schedulers of multipath TCP, on a bundle of QUIC connections. Each
-// sends the bytes in order and decides only which path takes the next ones. In the kernel a scheduler chooses among the
-// paths with room in their congestion windows; here a path with room asks, and a path waiting for an answer has room.
+// Package schedulers implements FBDT's competitors, the schedulers of multipath TCP, for a bundle of QUIC
+// connections. Each sends the bytes in order and decides only which path takes the next ones. A scheduler in the
+// kernel chooses among the paths with room in their congestion windows. Here a path with room asks for bytes, and
+// counts as having room until it gets some.
 package schedulers
 
 import (
@@ -17,7 +18,7 @@ func Names() []string { return []string{"minrtt", "roundrobin", "blest", "ecf", 
 // Duplicate names the scheduler that sends all bytes over all paths, as packet duplication does.
 const Duplicate = "duplicate"
 
-// New returns a scheduler by name, nil if unknown.
+// New returns the scheduler with the given name, or nil if the name is unknown.
 func New(name string, o fbdt.Options) fbdt.Scheduler {
 	var r rule
 	switch name {
@@ -48,13 +49,13 @@ func New(name string, o fbdt.Options) fbdt.Scheduler {
 	return s
 }
 
-// A rule decides whether a path takes the next bytes.
+// rule decides whether a path takes the next bytes.
 type rule interface {
-	// takes is asked while bytes are ready and the path has room.
+	// takes reports whether p takes the next bytes. It is called when there are bytes to send and p has room.
 	takes(s *inOrder, p *path, now time.Duration) bool
-	// took reports n bytes given to the path.
+	// took is called after p was given n bytes.
 	took(s *inOrder, p *path, n int64)
-	// acked reports n bytes newly acknowledged over the path.
+	// acked is called after n bytes were newly acknowledged over p.
 	acked(s *inOrder, p *path, n int64, now time.Duration)
 }
 
@@ -81,7 +82,7 @@ type stream struct {
 	last      bool // complete
 }
 
-// piece is a byte range under way.
+// piece is a byte range in flight or to be sent again.
 type piece struct {
 	stream         *stream
 	offset, length int64
@@ -105,13 +106,13 @@ type path struct {
 // window estimates the path's congestion window in bytes: its bandwidth-delay product.
 func (p *path) window() float64 { return max(p.estimate.Rate*p.estimate.RTT.Seconds(), initialWindow) }
 
-// initialWindow of a path, in bytes (RFC 9002, section 7.2).
+// initialWindow is a path's initial congestion window in bytes (RFC 9002, section 7.2).
 const initialWindow = 14720
 
 // usable reports whether data may be sent over the path.
 func (p *path) usable() bool { return !p.estimate.Down }
 
-// each returns the usable paths by their index.
+// each returns the usable paths in order of their index.
 func (s *inOrder) each() []*path {
 	list := make([]*path, 0, len(s.paths))
 	for _, p := range s.paths {
@@ -123,7 +124,7 @@ func (s *inOrder) each() []*path {
 	return list
 }
 
-// fastest returns the usable path with the least round-trip time.
+// fastest returns the usable path with the lowest round-trip time.
 func (s *inOrder) fastest() *path {
 	return slices.MinFunc(s.each(), func(a, b *path) int { return cmp.Compare(a.estimate.RTT, b.estimate.RTT) })
 }
@@ -204,14 +205,14 @@ func (s *inOrder) Truncate(id uint64, offset int64) (stale []uint64) {
 	return stale
 }
 
-// forget removes a stream without anything left to send or acknowledge.
+// forget removes an ended stream once nothing of it is left to send or acknowledge.
 func (s *inOrder) forget(st *stream) {
 	if st.last && st.next == st.end && st.unacked == 0 {
 		delete(s.streams, st.id)
 	}
 }
 
-// finish ends the transmission of a piece and returns its segments under way.
+// finish ends the transmission of a piece and returns its segments in flight.
 func (s *inOrder) finish(p *piece) (stale []uint64) {
 	for _, n := range p.segments {
 		s.sent[n].path.underway -= p.length
@@ -247,7 +248,7 @@ func (s *inOrder) RemovePath(index int) {
 	}
 }
 
-// resend queues pieces under way over this path alone, oldest first. It forgets the segments of a path that is gone.
+// resend queues the pieces in flight over p alone, oldest first. If gone is set, it also drops the segments of p.
 func (s *inOrder) resend(p *path, gone bool) {
 	var numbers []uint64
 	for n, c := range s.sent {
@@ -269,7 +270,7 @@ func (s *inOrder) resend(p *path, gone bool) {
 	}
 }
 
-// drop forgets a segment under way.
+// drop forgets a segment in flight.
 func (s *inOrder) drop(n uint64, c copyOf) {
 	c.path.underway -= c.length
 	delete(s.sent, n)
@@ -302,7 +303,7 @@ func (s *inOrder) Next(index int, now time.Duration) (fbdt.Segment, bool) {
 	return s.send(p, next), true
 }
 
-// send makes a segment of a piece.
+// send returns a segment that carries a piece over p.
 func (s *inOrder) send(p *path, next *piece) fbdt.Segment {
 	n := s.number
 	s.number++
@@ -315,7 +316,7 @@ func (s *inOrder) send(p *path, next *piece) fbdt.Segment {
 	return segment
 }
 
-// segmentTime is a path's time to send a segment.
+// segmentTime is the time that a path should take to send a segment.
 const segmentTime = 4 * time.Millisecond
 
 // cut takes the next unassigned bytes for a path.
@@ -362,7 +363,8 @@ func (s *inOrder) Lost(n uint64) {
 	}
 }
 
-// askAgain is how soon a refused path asks again: whether another one has room may change without an event.
+// askAgain is the time after which a refused path asks again, since other paths may gain or lose room without an
+// event.
 const askAgain = time.Millisecond
 
 func (s *inOrder) Wake(index int, now time.Duration) (time.Duration, bool) {

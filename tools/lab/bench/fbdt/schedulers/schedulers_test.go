@@ -9,13 +9,13 @@ import (
 	"holocast/internal/fbdt"
 )
 
-// Two paths with a fivefold round-trip time and the same rate, 10 MB/s: windows of 200 kB and 1 MB.
+// Two paths with the same rate, 10 MB/s, and round-trip times of 1:5. Their windows are 200 kB and 1 MB.
 var (
 	fast = fbdt.Estimate{Rate: 10e6, RTT: 20 * time.Millisecond}
 	slow = fbdt.Estimate{Rate: 10e6, RTT: 100 * time.Millisecond}
 )
 
-// asking returns a scheduler with n bytes on one stream and the paths 0 and 1.
+// asking returns a scheduler with n bytes on one stream and the paths 0 (fast) and 1 (slow).
 func asking(name string, n int64) *inOrder {
 	s := New(name, fbdt.Options{}).(*inOrder)
 	s.SetPath(0, fast)
@@ -24,7 +24,7 @@ func asking(name string, n int64) *inOrder {
 	return s
 }
 
-// fill lets a path take bytes until it has n under way.
+// fill lets a path take bytes until it has n in flight.
 func fill(t *testing.T, s *inOrder, path int, n int64) {
 	t.Helper()
 	for s.paths[path].underway < n {
@@ -74,8 +74,8 @@ func TestOrderAmongPathsWithRoom(t *testing.T) {
 	}
 }
 
-// The fast path is busy. ECF leaves the slow one idle while the fast one alone is done sooner: with k bytes left, in
-// (1 + k/200 kB) · 20 ms, against 100 ms over the slow one.
+// The fast path is busy. ECF leaves the slow one idle if the fast one alone would finish earlier: k bytes would take
+// (1 + k/200 kB) · 20 ms over the fast path, against 100 ms over the slow one.
 func TestECF(t *testing.T) {
 	for _, c := range []struct {
 		ready   int64
@@ -97,8 +97,8 @@ func TestECF(t *testing.T) {
 	}
 }
 
-// During the slow path's round trip, of 5 fast ones, the fast path sends 5 · (200 kB + 2 packets) = 1,012,000 bytes.
-// The send window is 2 · 20 MB/s · 100 ms = 4 MB.
+// During one round trip of the slow path, which equals 5 of the fast path, the fast path sends 5 · (200 kB + 2
+// packets) = 1,012,000 bytes. The send window is 2 · 20 MB/s · 100 ms = 4 MB.
 func TestBLEST(t *testing.T) {
 	for _, c := range []struct {
 		underway int64
@@ -145,7 +145,7 @@ func TestRatio(t *testing.T) {
 	}
 }
 
-// Bytes of a path that goes down, away or loses a segment are sent over the other, once.
+// If a path goes down, is removed or loses a segment, the affected bytes are sent once over the other path.
 func TestRecovery(t *testing.T) {
 	s := asking("minrtt", 80_000)
 	fill(t, s, 1, 80_000)
@@ -188,7 +188,7 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
-// A piece goes over both paths, unless it arrives first.
+// Each piece is sent over both paths, unless it arrives over one before the other could send it.
 func TestDuplicate(t *testing.T) {
 	s := New(Duplicate, fbdt.Options{})
 	s.SetPath(0, fast)
@@ -247,7 +247,7 @@ func TestPriorities(t *testing.T) {
 	}
 }
 
-// Every scheduler delivers all bytes and ends empty over any paths.
+// Over any paths, every scheduler delivers all bytes and ends empty.
 func TestDeliversEverything(t *testing.T) {
 	for _, name := range append(Names(), Duplicate) {
 		t.Run(name, func(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package cputime reads the CPU time of another process or of a thread.
+// Package cputime reads the CPU time of a process or of the calling thread.
 package cputime
 
 import (

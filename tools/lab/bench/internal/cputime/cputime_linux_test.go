@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain also runs as TestOf's child. The child uses CPU time in a thread that ends, then waits.
+// TestMain also serves as the main function of TestOf's child. The child uses CPU time in a thread
+// that ends, then waits.
 func TestMain(m *testing.M) {
 	if os.Getenv("CPUTIME_TEST_CHILD") == "" {
 		os.Exit(m.Run())

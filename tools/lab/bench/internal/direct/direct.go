@@ -23,7 +23,7 @@ type Server struct {
 	accepting sync.WaitGroup
 }
 
-// Listen opens a UDP port of addr in the calling thread's network namespace. h handles all
+// Listen opens a UDP port on addr in the calling thread's network namespace. h handles all
 // sessions.
 func Listen(addr netip.Addr, h moqt.Handler) (*Server, error) {
 	cert, err := devcert.Generate(time.Now(), addr.String())

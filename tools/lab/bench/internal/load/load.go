@@ -66,7 +66,7 @@ func namespace(publisher int) moqt.Namespace {
 	return moqt.Namespace{"holocast", "bench", strconv.Itoa(publisher)}
 }
 
-// NewTrack returns a track of the first publisher with a unique name.
+// NewTrack returns a track for the first publisher. It makes name unique.
 func NewTrack(s Server, name string) *origin.Track { return newTrack(s, 0, name) }
 
 func newTrack(s Server, publisher int, name string) *origin.Track {
@@ -74,8 +74,8 @@ func newTrack(s Server, publisher int, name string) *origin.Track {
 	return origin.NewTrack(n, nil, origin.Limits{})
 }
 
-// Audience publishes tracks and connects n viewers, each with its own session. It calls each for
-// every subgroup received; tracks are numbered from 0. stop disconnects the viewers, waits for them
+// Audience publishes tracks and connects n viewers, each with its own session. For every subgroup
+// received, it calls each with the index of the track. stop disconnects the viewers, waits for them
 // and stops publishing.
 func Audience(ctx context.Context, s Server, tracks []*origin.Track, n int,
 	each func(track int, r *moqt.SubgroupReader),
@@ -199,8 +199,8 @@ func Quantile(d []time.Duration, q float64) float64 {
 	return float64(quantile.Of(d, q)) / float64(time.Millisecond)
 }
 
-// Feed writes rate n-byte frames per second to t until ctx is done. Before writing a frame, it calls
-// before with the frame's group.
+// Feed writes n-byte frames to t, rate per second, until ctx is done. It calls before with the
+// group of each frame that it is about to write.
 func Feed(ctx context.Context, t *origin.Track, n int, rate float64, before func(group uint64)) error {
 	payload := make([]byte, n)
 	tick := time.NewTicker(time.Duration(float64(time.Second) / rate))
@@ -226,7 +226,7 @@ type frame struct {
 }
 
 // Transfer sends frames over new tracks. Frames still missing 2 s after the last one was sent count
-// as lost; without a rate, each frame is given 10 s.
+// as lost; without a rate, each frame gets 10 s.
 func Transfer(ctx context.Context, s Server, f Frames) (Sample, error) {
 	f.Publishers = max(1, f.Publishers)
 	tracks := make([]*origin.Track, f.Publishers)
@@ -285,7 +285,7 @@ func Transfer(ctx context.Context, s Server, f Frames) (Sample, error) {
 	}
 	all := f.Publishers * f.Viewers
 
-	// The first frames open the congestion windows.
+	// The first frames open the congestion windows; they are not measured.
 	for group := range uint64(3) {
 		if err := send(group); err != nil {
 			return out, err

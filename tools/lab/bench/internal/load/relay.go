@@ -29,8 +29,8 @@ import (
 	"holocast/tools/lab/bench/internal/program"
 )
 
-// Relay is a relay under test. It is either a child process created by Start or StartPeer, or a
-// remote relay.
+// Relay is a relay under test. It is either a child process created by Start, StartAt or StartPeer,
+// or a remote relay.
 type Relay struct {
 	// Set WebTransport and Loss before opening sessions.
 	WebTransport bool    // instead of raw QUIC
@@ -110,7 +110,7 @@ func StartAt(path, addr string, start func(*exec.Cmd) error, more ...string) (*R
 		}
 		hash, err := devcert.ParseHash(l.Hash)
 		if err != nil {
-			return false, fmt.Errorf("read relay certificate: %w", err)
+			return false, fmt.Errorf("parse the relay's certificate hash: %w", err)
 		}
 		p.url, p.http, p.hash, p.tls = "moqt://"+l.UDP, l.HTTP, hash, devcert.Pinned(hash)
 		return true, nil
@@ -120,7 +120,7 @@ func StartAt(path, addr string, start func(*exec.Cmd) error, more ...string) (*R
 	return p, nil
 }
 
-// moqRelayIETF are the arguments of moq-relay-ietf; see StartPeer.
+// moqRelayIETF holds the arguments of moq-relay-ietf; see StartPeer.
 const moqRelayIETF = " --bind {addr} --tls-cert {cert} --tls-key {key} --coordinator-file {dir}/coordinator.json"
 
 // StartPeer runs another relay implementation on an unused port. command contains {addr} for
@@ -282,7 +282,7 @@ func (p *Relay) clean() {
 	}
 }
 
-// Stop ends a relay started by Start or StartPeer.
+// Stop ends a local relay.
 func (p *Relay) Stop() {
 	if p.cmd == nil {
 		return
@@ -306,8 +306,8 @@ func (p *Relay) Hash() [32]byte { return p.hash }
 // Goroutines returns the relay's goroutine count, or 0 if the relay does not respond.
 func (p *Relay) Goroutines(ctx context.Context) int { return int(p.Metrics(ctx)["go_goroutines"]) }
 
-// Metrics returns the relay's metrics without labels, by name. It returns nil if the relay does not
-// respond.
+// Metrics returns the relay's metrics by series, that is name and labels. It returns nil if the
+// relay does not respond.
 func (p *Relay) Metrics(ctx context.Context) map[string]float64 {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -388,7 +388,7 @@ func (p *Relay) open(ctx context.Context, h moqt.Handler, cfg moqt.Config) (*moq
 	return moqt.Dial(ctx, scheme+"://"+p.Addr(), p.tls, h, cfg)
 }
 
-// Dial opens a session. The URL scheme is moqt for raw QUIC, https for WebTransport.
+// Dial opens a session. scheme is moqt for raw QUIC or https for WebTransport.
 func (p *Relay) Dial(ctx context.Context, scheme string, h moqt.Handler) (*moqt.Session, error) {
 	return moqt.Dial(ctx, scheme+"://"+p.Addr(), p.tls, h, direct.Quiet)
 }

@@ -18,8 +18,8 @@ var packages = map[string]string{
 	"controller":     "holocast/netfunc/controller",
 }
 
-// Path returns the program next to this one. If there is none, it builds the program in folder,
-// unless it already exists there.
+// Path returns the path of a program: next to this one, or else in folder, where Path builds the
+// program if it is missing.
 func Path(ctx context.Context, name string, folder func() (string, error)) (string, error) {
 	if self, err := os.Executable(); err == nil {
 		sibling := filepath.Join(filepath.Dir(self), name)
