@@ -56,6 +56,9 @@ const EARLY = -125;
 const LATE = 45;
 const ONSETS = 5;
 
+/** A camera of the performer that leaves time for drawing. */
+const light = ["--cameras", "1", "--depth-mode", "NFOV_2X2BINNED", "--fps", "10"];
+
 const fixture = new Fixture();
 const { lab } = fixture;
 beforeAll(() => reportDecoded(lab));
@@ -121,7 +124,7 @@ describe("sound", () => {
   });
 
   it("lets the performer's claps be heard when they are seen", async () => {
-    fixture.open.push(await lab.performer(fixture.port, "claps", "--cameras", "1", "--audio", "synthetic"));
+    fixture.open.push(await lab.performer(fixture.port, "claps", ...light, "--audio", "synthetic"));
     const page = await hear("claps");
     const offsets = await inStep(page, "claps in step with points");
     console.log(JSON.stringify({ offsets, s: (await stats(page)).sound }));
