@@ -36,7 +36,7 @@ type Controller struct {
 	keys     float64 // key frames per second of a stream
 	streams  []*Stream
 
-	debt float64       // bits sent beyond the target
+	debt float64       // bits sent beyond the target, key frames spread over their groups
 	at   time.Duration // of debt
 	qp   float64       // shared quantizer, fractional
 	set  bool          // qp is valid
@@ -59,6 +59,8 @@ type Stream struct {
 	size   [2]size // of delta and key frames
 	extra  size    // bits sent with each frame that do not depend on the quantizer
 	carry  float64 // the part of the quantizer that rounding dropped
+	owed   float64 // bits of the newest key frames that are not yet part of the debt
+	repay  float64 // bit/s
 }
 
 // size is a running mean of log2(bits) at quantizer 0.
@@ -93,6 +95,7 @@ func (c *Controller) Add(offset float64) *Stream {
 func (c *Controller) Remove(s *Stream) {
 	for i, o := range c.streams {
 		if o == s {
+			c.debt += s.owed
 			c.streams = append(c.streams[:i], c.streams[i+1:]...)
 			return
 		}
@@ -120,7 +123,12 @@ func (s *Stream) QP(now time.Duration) int {
 // data in the same frame.
 func (s *Stream) Sent(now time.Duration, key bool, qp int, bits, extra int) {
 	s.c.pay(now)
-	s.c.debt += float64(bits + extra)
+	if key { // part of the expected rate, so its size alone must not change the quantizer
+		s.owed += float64(bits + extra)
+		s.repay = s.owed * s.c.keys
+	} else {
+		s.c.debt += float64(bits + extra)
+	}
 	s.size[kind(key)].add(math.Log2(float64(max(bits, 1))) + slope*float64(qp))
 	s.extra.add(float64(extra))
 }
@@ -137,8 +145,14 @@ func (c *Controller) pay(now time.Duration) {
 	if now <= c.at {
 		return
 	}
-	c.debt = max(c.debt-c.target*(now-c.at).Seconds(), -c.target*credit.Seconds())
+	elapsed := (now - c.at).Seconds()
 	c.at = now
+	for _, s := range c.streams {
+		paid := min(s.owed, s.repay*elapsed)
+		s.owed -= paid
+		c.debt += paid
+	}
+	c.debt = max(c.debt-c.target*elapsed, -c.target*credit.Seconds())
 }
 
 // solve returns the quantizer at which the streams' expected rate makes up for the debt within the
