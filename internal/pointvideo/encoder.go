@@ -23,8 +23,11 @@ type Config struct {
 	ColorQP        int
 }
 
-// DefaultQP is the quantizer of both pictures.
-const DefaultQP = 22
+// Default quantizers of the pictures.
+const (
+	DefaultDepthQP = DefaultColorQP + 2
+	DefaultColorQP = 22
+)
 
 const (
 	defaultSigma0, defaultSigma2 = 1800, 150
@@ -32,7 +35,10 @@ const (
 	gate                         = 44   // largest deviation from the mean in 1/16 standard deviation
 	mostAverage, mostMoving      = 8, 2 // captures in a pixel's mean, and near motion
 	trend                        = 1.6  // mean deviation of a moving block, in standard deviations
-	holdFrames                   = 15   // an invalid pixel keeps its depth
+	drift                        = 0.8
+	finer                        = -3 // added to the quantizer of moving macroblocks
+	keyFiner                     = 3  // subtracted from the default quantizers of key frames
+	holdFrames                   = 15 // an invalid pixel keeps its depth
 	maxIndex                     = 1<<16 - 1
 )
 
@@ -45,8 +51,10 @@ type Encoder struct {
 	levels          []float32
 	mean            []float32
 	count, held     []byte
-	valid, previous []byte // maps
-	moving, near    []byte // blocks
+	valid, previous []byte    // maps
+	moving, near    []byte    // blocks
+	shifts          []float32 // of blocks
+	offsets         []float32 // of macroblocks' quantizers
 	means           []uint16
 	luma, y, cb, cr []byte
 	gray            []byte // chroma of the depth picture
@@ -62,7 +70,7 @@ type Encoder struct {
 func NewEncoder(cfg Config) (*Encoder, error) {
 	cfg.Sigma0, cfg.Step = cmp.Or(cfg.Sigma0, defaultSigma0), cmp.Or(cfg.Step, defaultStep)
 	cfg.Sigma2 = cmp.Or(cfg.Sigma2, defaultSigma2)
-	cfg.DepthQP, cfg.ColorQP = cmp.Or(cfg.DepthQP, DefaultQP), cmp.Or(cfg.ColorQP, DefaultQP)
+	cfg.DepthQP, cfg.ColorQP = cmp.Or(cfg.DepthQP, DefaultDepthQP), cmp.Or(cfg.ColorQP, DefaultColorQP)
 	w, h := cfg.Width, cfg.Height
 	if w < 1 || h < 1 || w > pointcloud.MaxSide || h > pointcloud.MaxSide ||
 		(w+15)/16*((h+15)/16) > maxMacroblocks {
@@ -82,6 +90,8 @@ func NewEncoder(cfg Config) (*Encoder, error) {
 	e.valid, e.previous = make([]byte, n), make([]byte, n)
 	blocks := (w + 7) / 8 * ((h + 7) / 8)
 	e.moving, e.near = make([]byte, blocks), make([]byte, blocks)
+	e.shifts = make([]float32, blocks)
+	e.offsets = make([]float32, (w+15)/16*((h+15)/16))
 	pixels := even(w) * even(h)
 	e.means = make([]uint16, pixels+pixels/2)
 	e.luma, e.y = make([]byte, pixels), make([]byte, pixels)
@@ -109,12 +119,12 @@ func (e *Encoder) open() (err error) {
 	}
 	cfg := x264.Config{
 		Width: even(e.cfg.Width), Height: even(e.cfg.Height), FPSNum: 30, FPSDen: 1, QP: e.cfg.DepthQP,
-		Preset: "ultrafast", ByteStream: true, Refine: true, Color: x264.Color{FullRange: true},
+		Preset: "ultrafast", ByteStream: true, Refine: true, Color: x264.Color{FullRange: true}, Offsets: true,
 	}
 	if e.depth, err = x264.New(cfg); err != nil {
 		return err
 	}
-	cfg.QP = e.cfg.ColorQP
+	cfg.QP, cfg.Offsets = e.cfg.ColorQP, false
 	cfg.Color = x264.Color{Primaries: "bt709", Transfer: "bt709", Matrix: "bt709", FullRange: true}
 	e.color, err = x264.New(cfg)
 	return err
@@ -178,6 +188,7 @@ func (e *Encoder) state() C.struct_wv_state {
 		level: floats(e.levels), mean: floats(e.mean), count: octets(e.count), held: octets(e.held),
 		_map: octets(e.valid), previous: octets(e.previous), moving: octets(e.moving), near: octets(e.near),
 		y: octets(e.y), cb: octets(e.cb), cr: octets(e.cr), means: words(e.means),
+		shift: floats(e.shifts), drift: drift, offset: floats(e.offsets), finer: finer,
 		luma: octets(e.luma), stride: C.int(even(e.cfg.Width)),
 		gate: gate, most: mostAverage, most_moving: mostMoving, hold: holdFrames, trend: trend,
 	}
@@ -210,8 +221,15 @@ func (e *Encoder) Sizes() [3]int { return e.sizes }
 func (e *Encoder) encodePictures(o *object, g *pointcloud.Grid) (err error) {
 	stride := even(g.Width)
 	C.wv_color(e.state(), octets(g.Color), words(g.Depth))
-	depth := x264.Picture{Y: e.luma, Cb: e.gray, Cr: e.gray, YStride: stride, CStride: stride / 2}
-	if e.units[0], err = e.depth.Encode(e.units[0][:0], depth, o.index == 0, e.qp[0]); err != nil {
+	depth := x264.Picture{Y: e.luma, Cb: e.gray, Cr: e.gray, YStride: stride, CStride: stride / 2, Offsets: e.offsets}
+	qp := e.qp[0]
+	if qp == 0 {
+		qp = e.cfg.DepthQP
+		if o.index == 0 {
+			qp = max(qp-keyFiner, 1)
+		}
+	}
+	if e.units[0], err = e.depth.Encode(e.units[0][:0], depth, o.index == 0, qp); err != nil {
 		return err
 	}
 	color := x264.Picture{Y: e.y, Cb: e.cb, Cr: e.cr, YStride: stride, CStride: stride / 2}

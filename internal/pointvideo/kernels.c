@@ -48,9 +48,11 @@ static void find_motion(struct wv_state *s, const uint16_t *depth)
 						sum += e / sigma;
 				}
 			}
-			int limit = 4 + seen / 10;
-			s->moving[by / BLOCK * columns + bx / BLOCK] =
-				out > limit || gone > BLOCK * BLOCK / 2 || (seen > 8 && fabsf(sum) > s->trend * (float)seen);
+			int limit = 4 + seen / 10, b = by / BLOCK * columns + bx / BLOCK;
+			s->shift[b] = seen - out > 8 ? sum / (float)(seen - out) : 0;
+			s->moving[b] = out > limit || gone > BLOCK * BLOCK / 2 || fabsf(s->shift[b]) > s->trend;
+			if (fabsf(s->shift[b]) < s->drift)
+				s->shift[b] = 0;
 		}
 	}
 }
@@ -71,10 +73,27 @@ static void spread_motion(struct wv_state *s)
 	}
 }
 
+// refine_motion lowers the quantizer of moving macroblocks, whose errors no average hides.
+static void refine_motion(struct wv_state *s)
+{
+	int columns = (s->width + BLOCK - 1) / BLOCK, rows = (s->height + BLOCK - 1) / BLOCK;
+	int across = (columns + 1) / 2, down = (rows + 1) / 2;
+
+	for (int i = 0; i < across * down; i++)
+		s->offset[i] = 0;
+	for (int i = 0; i < columns * rows; i++)
+		if (s->moving[i])
+			s->offset[i / columns / 2 * across + i % columns / 2] = s->finer;
+}
+
 // average adds the reading z to pixel i's mean.
-static inline float average(struct wv_state *s, int i, float z, int most)
+static inline float average(struct wv_state *s, int i, float z, int most, float shift)
 {
 	float m = s->mean[i], e = z - m, sigma = s->sigma0 + s->sigma2 * m * m;
+
+	shift *= sigma;
+	if (fabsf(e - shift) < fabsf(e))
+		m += shift, e -= shift;
 	int n = s->count[i];
 	float gate = (float)(s->gate * s->gate) / 256;
 
@@ -114,16 +133,18 @@ size_t wv_smooth(struct wv_state state, const uint16_t *depth)
 	int columns = (w + BLOCK - 1) / BLOCK;
 	find_motion(s, depth);
 	spread_motion(s);
+	refine_motion(s);
 	for (int y = 0; y < h; y++) {
 		uint8_t *luma = s->luma + (size_t)y * s->stride;
 		for (int bx = 0; bx < w; bx += BLOCK) {
 			int moves = s->near[y / BLOCK * columns + bx / BLOCK];
+			float shift = s->shift[y / BLOCK * columns + bx / BLOCK];
 			int most = moves ? s->most_moving : s->most;
 			int end = bx + BLOCK < w ? bx + BLOCK : w;
 			for (int x = bx; x < end; x++) {
 				int i = y * w + x;
 				if (depth[i] != 0) {
-					luma[x] = fold(s, i, average(s, i, depth[i], most));
+					luma[x] = fold(s, i, average(s, i, depth[i], most, shift));
 					s->held[i] = 0;
 				} else if (s->previous[i] != 0 && !moves && s->held[i] < s->hold) {
 					s->map[i] = s->previous[i];
@@ -151,29 +172,48 @@ static inline uint8_t follow(uint16_t *mean, int sample)
 	return (uint8_t)((*mean + 8) >> 4);
 }
 
+// offsets are what a pixel's chroma adds to its luma in R, G and B.
+struct offsets {
+	int r, g, b;
+};
+
+static inline struct offsets offsets(int cb, int cr)
+{
+	cb -= 128, cr -= 128;
+	return (struct offsets){
+		(103206 * cr + 32768) >> 16, (-12276 * cb - 30679 * cr + 32768) >> 16, (121609 * cb + 32768) >> 16};
+}
+
 void wv_color(struct wv_state s, const uint8_t *rgb, const uint16_t *depth)
 {
 	int width = s.width, height = s.height, half = s.stride / 2;
 
 	for (int v = 0; v < height; v += 2) {
 		for (int u = 0; u < width; u += 2) {
-			int r = 0, g = 0, b = 0, n = 0;
+			const uint8_t *color[4];
+			int at[4], r = 0, g = 0, b = 0, n = 0;
 			for (int k = 0; k < 4; k++) {
-				int px = u + (k & 1), py = v + (k >> 1), at = py * s.stride + px;
+				int px = u + (k & 1), py = v + (k >> 1);
 				if (px >= width || py >= height || depth[py * width + px] == 0)
 					continue;
 				const uint8_t *c = rgb + 3 * ((size_t)py * width + px);
-				s.y[at] = follow(s.means + at, (13933 * c[0] + 46871 * c[1] + 4732 * c[2] + 32768) >> 16);
-				r += c[0], g += c[1], b += c[2], n++;
+				at[n] = py * s.stride + px, color[n++] = c;
+				r += c[0], g += c[1], b += c[2];
 			}
 			if (n == 0)
 				continue;
 			static const int divisor[5] = {0, 65536, 32768, 21845, 16384};
-			int at = v / 2 * half + u / 2, all = s.stride * ((height + 1) & ~1), d = divisor[n];
+			int c = v / 2 * half + u / 2, all = s.stride * ((height + 1) & ~1), d = divisor[n];
 			int64_t blue = (int64_t)d * (-7509 * r - 25259 * g + 32768 * b) >> 16;
 			int64_t red = (int64_t)d * (32768 * r - 29763 * g - 3005 * b) >> 16;
-			s.cb[at] = follow(s.means + all + at, clamp((int)((blue + 32768) >> 16) + 128, 0, 255));
-			s.cr[at] = follow(s.means + all + all / 4 + at, clamp((int)((red + 32768) >> 16) + 128, 0, 255));
+			s.cb[c] = follow(s.means + all + c, clamp((int)((blue + 32768) >> 16) + 128, 0, 255));
+			s.cr[c] = follow(s.means + all + all / 4 + c, clamp((int)((red + 32768) >> 16) + 128, 0, 255));
+			// The luma with the least error in R, G and B, given the chroma that the pixels share.
+			struct offsets o = offsets(s.cb[c], s.cr[c]);
+			for (int k = 0; k < n; k++) {
+				int sum = color[k][0] + color[k][1] + color[k][2] - o.r - o.g - o.b;
+				s.y[at[k]] = follow(s.means + at[k], clamp((sum * 21846 + 32768) >> 16, 0, 255));
+			}
 		}
 	}
 }
@@ -340,7 +380,7 @@ ptrdiff_t wv_unmap(const uint8_t *raw, size_t length, uint8_t *map, const uint8_
 	return (ptrdiff_t)points;
 }
 
-static inline uint8_t sample(int v) { return (uint8_t)clamp(v >> 16, 0, 255); }
+static inline uint8_t sample(int v) { return (uint8_t)clamp(v, 0, 255); }
 
 void wv_restore(const uint8_t *map, int width, int height, const uint8_t *luma, int stride, struct wv_planes color,
 		const uint16_t *depth_of, uint16_t *depth, uint8_t *rgb)
@@ -349,7 +389,10 @@ void wv_restore(const uint8_t *map, int width, int height, const uint8_t *luma, 
 		const uint8_t *l = luma + (size_t)y * stride, *cy = color.y + (size_t)y * color.stride;
 		const uint8_t *cb = color.cb + (size_t)(y / 2) * color.chroma_stride;
 		const uint8_t *cr = color.cr + (size_t)(y / 2) * color.chroma_stride;
+		struct offsets o = {0, 0, 0};
 		for (int x = 0; x < width; x++, map++, depth++, rgb += 3) {
+			if ((x & 1) == 0)
+				o = offsets(cb[x / 2], cr[x / 2]);
 			if (*map == 0) {
 				*depth = 0;
 				rgb[0] = rgb[1] = rgb[2] = 0;
@@ -357,10 +400,9 @@ void wv_restore(const uint8_t *map, int width, int height, const uint8_t *luma, 
 			}
 			int h = *map - 1, q = clamp(l[x] - LOWEST, 0, SEGMENT);
 			*depth = depth_of[SEGMENT * h + (h & 1 ? SEGMENT - q : q)];
-			int base = 65536 * cy[x] + 32768, b = cb[x / 2] - 128, r = cr[x / 2] - 128;
-			rgb[0] = sample(base + 103206 * r);
-			rgb[1] = sample(base - 12276 * b - 30679 * r);
-			rgb[2] = sample(base + 121609 * b);
+			rgb[0] = sample(cy[x] + o.r);
+			rgb[1] = sample(cy[x] + o.g);
+			rgb[2] = sample(cy[x] + o.b);
 		}
 	}
 }

@@ -16,12 +16,14 @@ struct wv_state {
 	uint8_t *map, *previous;   // of this frame and the last
 	uint8_t *moving;           // blocks of 8×8 pixels, rows of (width+7)/8
 	uint8_t *near;             // blocks that move, and their neighbors
+	float *shift;              // of blocks, in standard deviations
+	float *offset;             // quantizer offsets of macroblocks, rows of (width+15)/16
 	uint8_t *luma;             // of the depth picture, rows of stride
 	uint8_t *y, *cb, *cr;      // color picture
 	uint16_t *means;           // of its samples in 1/16
 	int stride;                // width rounded up to an even number
 	int gate, most, most_moving, hold; // see encoder.go
-	float trend;
+	float trend, finer, drift;
 };
 
 // Averages depth (mm, 0 = none), and fills map and luma. Returns the points.

@@ -18,7 +18,8 @@ struct encoder {
 
 static int encoder_open(struct encoder *e, const char *preset, int width, int height,
 			uint32_t fps_num, uint32_t fps_den, int qp,
-			int primaries, int transfer, int matrix, int full_range, int annexb, int refine)
+			int primaries, int transfer, int matrix, int full_range, int annexb, int refine,
+			int offsets)
 {
 	x264_param_t p;
 
@@ -52,6 +53,13 @@ static int encoder_open(struct encoder *e, const char *preset, int width, int he
 	// libx264 clips a frame's quantiser to the range for I, P and B frames. There are no B frames,
 	// so their factor can widen the range.
 	p.rc.f_pb_factor = exp2f((QP_LIMIT - qp) / 6.0f);
+	if (offsets) { // libx264 ignores them without adaptive quantization
+		p.rc.i_rc_method = X264_RC_CRF;
+		p.rc.f_rf_constant = qp;
+		p.rc.i_aq_mode = X264_AQ_VARIANCE;
+		p.rc.f_aq_strength = 1e-4f;
+		p.rc.i_qp_max = QP_LIMIT;
+	}
 	if (refine) {
 		p.analyse.i_subpel_refine = 2;
 		p.analyse.intra = p.analyse.inter = X264_ANALYSE_I4x4;
@@ -78,7 +86,7 @@ static int encoder_headers(struct encoder *e, x264_nal_t **nals, int *count)
 
 // Returns the payload's size, and the payload in data; negative on error.
 static int encoder_encode(struct encoder *e, const uint8_t *y, int y_stride, const uint8_t *u, const uint8_t *v,
-			  int c_stride, int64_t pts, int idr, int qp, uint8_t **data)
+			  int c_stride, float *offsets, int64_t pts, int idr, int qp, uint8_t **data)
 {
 	x264_picture_t in, out;
 	x264_nal_t *nals = NULL;
@@ -95,6 +103,7 @@ static int encoder_encode(struct encoder *e, const uint8_t *y, int y_stride, con
 	in.i_pts = pts;
 	in.i_type = idr ? X264_TYPE_IDR : X264_TYPE_P;
 	in.i_qpplus1 = qp ? qp + 1 : 0;
+	in.prop.quant_offsets = offsets;
 	size = x264_encoder_encode(e->x, &nals, &count, &in, &out);
 	if (size <= 0)
 		return -1;

@@ -41,6 +41,8 @@ type Config struct {
 	// Refine adds to preset ultrafast quarter-pixel motion, 4×4 intra blocks and deblocking, which
 	// lowers error and bit rate for a fifth more time.
 	Refine bool
+	// Offsets makes Encode take quantiser offsets. Every frame then needs its quantiser.
+	Offsets bool
 }
 
 // Color describes the samples with the names of WebCodecs and FFmpeg. An empty name is not
@@ -57,6 +59,9 @@ var codes = map[string]C.int{"": 2, "bt709": 1, "bt470bg": 5, "smpte170m": 6, "i
 type Picture struct {
 	Y, Cb, Cr        []byte
 	YStride, CStride int // bytes per row
+	// Offsets are added to the quantiser, one per macroblock of 16×16 pixels in raster order. They
+	// need Config.Offsets; nil means none.
+	Offsets []float32
 }
 
 // Encoder encodes a sequence. It is not safe for concurrent use; Close frees it.
@@ -92,7 +97,8 @@ func New(cfg Config) (*Encoder, error) {
 	e := &Encoder{cfg: cfg, e: (*C.struct_encoder)(C.calloc(1, C.sizeof_struct_encoder))}
 	if C.encoder_open(e.e, preset, C.int(cfg.Width), C.int(cfg.Height), C.uint32_t(cfg.FPSNum), C.uint32_t(cfg.FPSDen),
 		C.int(cfg.QP), codes[cfg.Color.Primaries], codes[cfg.Color.Transfer], codes[cfg.Color.Matrix],
-		boolInt(cfg.Color.FullRange), boolInt(cfg.ByteStream), boolInt(cfg.Refine)) < 0 {
+		boolInt(cfg.Color.FullRange), boolInt(cfg.ByteStream), boolInt(cfg.Refine),
+		boolInt(cfg.Offsets)) < 0 {
 		e.Close()
 		return nil, fmt.Errorf("x264: libx264 cannot encode %d×%d at preset %s", cfg.Width, cfg.Height, cfg.Preset)
 	}
@@ -137,9 +143,19 @@ func (e *Encoder) Encode(dst []byte, p Picture, idr bool, qp int) ([]byte, error
 	if err := p.check(e.cfg.Width, e.cfg.Height); err != nil {
 		return dst, err
 	}
+	if n := (e.cfg.Width + 15) / 16 * ((e.cfg.Height + 15) / 16); len(p.Offsets) > 0 && len(p.Offsets) != n {
+		return dst, fmt.Errorf("x264: %d quantiser offsets, want %d", len(p.Offsets), n)
+	}
+	if e.cfg.Offsets && qp < 1 {
+		return dst, errors.New("x264: offsets need a quantiser")
+	}
 	var data *C.uint8_t
+	var offsets *C.float
+	if len(p.Offsets) > 0 {
+		offsets = (*C.float)(&p.Offsets[0])
+	}
 	n := C.encoder_encode(e.e, (*C.uint8_t)(&p.Y[0]), C.int(p.YStride), (*C.uint8_t)(&p.Cb[0]), (*C.uint8_t)(&p.Cr[0]),
-		C.int(p.CStride), C.int64_t(e.frames), boolInt(idr || e.frames == 0), C.int(min(max(qp, 0), MaxQP)), &data)
+		C.int(p.CStride), offsets, C.int64_t(e.frames), boolInt(idr || e.frames == 0), C.int(min(max(qp, 0), MaxQP)), &data)
 	if n < 0 {
 		return dst, errors.New("x264: libx264 returned no frame")
 	}
