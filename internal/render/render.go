@@ -12,6 +12,7 @@ import (
 	"math"
 	"slices"
 
+	"holocast/internal/camera"
 	"holocast/internal/pointcloud"
 )
 
@@ -29,6 +30,11 @@ type Options struct {
 	// its walls.
 	Sensors [][3]float64
 
+	// Eye maps the clouds' coordinates to the viewer's: x right, y down, z forward, in millimetres.
+	// It replaces Azimuth, Elevation, YUp and Fit. The vertical field of view is 40° (TanHalfView).
+	// Discs have the size that each cloud's own spacing requires.
+	Eye *camera.Transform
+
 	// Fit holds the points to frame; nil means the drawn clouds. Pictures of different clouds with
 	// the same Fit match pixel by pixel.
 	Fit []pointcloud.Points
@@ -45,10 +51,11 @@ const (
 	closings    = 2    // rounds of closing gaps, each by one sample from every side
 	gapStep     = 1.02 // depth ratio to its neighbors that marks a sample as a gap
 	maxSide     = 16384
+	nearest     = 50 // millimetres before Options.Eye, of drawn points
 )
 
-// tanHalfView is the tangent of half the vertical field of view, 40°.
-var tanHalfView = math.Tan(20 * math.Pi / 180)
+// TanHalfView is the tangent of half the vertical field of view, 40°.
+var TanHalfView = math.Tan(20 * math.Pi / 180)
 
 // PNG writes a picture of the merged clouds as a PNG file.
 func PNG(w io.Writer, opts Options, clouds ...pointcloud.Points) error {
@@ -100,13 +107,21 @@ func Image(opts Options, clouds ...pointcloud.Points) (*image.RGBA, error) {
 	}
 	v := newView(width, height)
 	for i := range views {
-		v.aim(s, opts.Azimuth+360*float64(i)/float64(views), opts.Elevation)
+		if opts.Eye != nil {
+			v.rotation, v.shift, v.origin, v.flipY, v.near = opts.Eye.R, opts.Eye.T, [3]float64{}, 1, nearest
+		} else {
+			v.aim(s, opts.Azimuth+360*float64(i)/float64(views), opts.Elevation)
+		}
 		v.clear()
 		for j, c := range clouds {
+			spacing := s.spacing
+			if opts.Eye != nil {
+				spacing = measure([]pointcloud.Points{c}, false).spacing
+			}
 			if opts.Sensors != nil {
-				v.draw(c, s.spacing, &opts.Sensors[j])
+				v.draw(c, spacing, &opts.Sensors[j])
 			} else {
-				v.draw(c, s.spacing, nil)
+				v.draw(c, spacing, nil)
 			}
 		}
 		for range closings {
@@ -199,6 +214,7 @@ type view struct {
 	flipY         float64    // factor of y
 	rotation      [9]float64 // rotation, row-major
 	shift         [3]float64 // translation to camera coordinates
+	near          float64    // least distance of drawn points
 	depth         []float32  // +Inf = empty
 	colour        [][3]uint8
 }
@@ -206,7 +222,7 @@ type view struct {
 func newView(width, height int) *view {
 	w, h := width*supersample, height*supersample
 	return &view{
-		width: w, height: h, focal: float64(h) / 2 / tanHalfView,
+		width: w, height: h, focal: float64(h) / 2 / TanHalfView,
 		depth: make([]float32, w*h), colour: make([][3]uint8, w*h),
 	}
 }
@@ -223,7 +239,7 @@ func (v *view) aim(s scene, azimuth, elevation float64) {
 		-sa * ce, se, ca * ce,
 	}
 	v.origin, v.flipY = s.centre, s.flipY
-	v.shift = [3]float64{0, 0, 1000}
+	v.shift, v.near = [3]float64{0, 0, 1000}, 20
 	if len(s.sample) == 0 {
 		return
 	}
@@ -236,13 +252,14 @@ func (v *view) aim(s scene, azimuth, elevation float64) {
 	top, bottom := most(slices.Clone(ys))
 	v.shift[0], v.shift[1] = -(left+right)/2, -(top+bottom)/2
 	// Compute the distance at which each point fits, then choose one that suits nearly all points.
-	tanY := tanHalfView * margin
+	tanY := TanHalfView * margin
 	tanX := tanY * float64(v.width) / float64(v.height)
 	for i := range zs {
 		zs[i] = max(math.Abs(xs[i]+v.shift[0])/tanX, math.Abs(ys[i]+v.shift[1])/tanY) - zs[i]
 	}
 	_, distance := most(zs)
 	v.shift[2] = max(distance, 100)
+	v.near = v.shift[2] / 50
 }
 
 // turn converts a point to camera coordinates.
@@ -262,14 +279,13 @@ func (v *view) clear() {
 
 // draw draws every point of c as a disc.
 func (v *view) draw(c pointcloud.Points, spacing float64, sensor *[3]float64) {
-	near := v.shift[2] / 50
 	var sx, sy, sz float64
 	if sensor != nil {
 		sx, sy, sz = v.turn(sensor[0], sensor[1], sensor[2])
 	}
 	for i := 0; i < len(c.XYZ); i += 3 {
 		x, y, z := v.turn(float64(c.XYZ[i]), float64(c.XYZ[i+1]), float64(c.XYZ[i+2]))
-		if z < near {
+		if z < v.near {
 			continue
 		}
 		// Seen from behind: viewer and sensor are on opposite sides of the point.

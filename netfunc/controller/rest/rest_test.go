@@ -456,10 +456,10 @@ func TestTokensDiffer(t *testing.T) {
 			"london": "c",
 			"paris":  "d",
 		}},
-		"auth.edgeToken is":            {Token: "a", EdgeToken: "a"},
-		"auth.edges.london is":         {Token: "a", Edges: map[string]string{"london": "a"}},
-		"the token of auth.edgeToken":  {EdgeToken: "b", Edges: map[string]string{"london": "b"}},
-		"the token of auth.edges.lond": {Token: "a", Edges: map[string]string{"london": "c", "paris": "c"}},
+		"auth.edgeToken is":             {Token: "a", EdgeToken: "a"},
+		"auth.edges.london is":          {Token: "a", Edges: map[string]string{"london": "a"}},
+		"same token as auth.edgeToken":  {EdgeToken: "b", Edges: map[string]string{"london": "b"}},
+		"same token as auth.edges.lond": {Token: "a", Edges: map[string]string{"london": "c", "paris": "c"}},
 	} {
 		err := a.Validate()
 		if (err == nil) != (want == "") || (err != nil && !strings.Contains(err.Error(), want)) {

@@ -2,6 +2,7 @@ package wan
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -55,6 +56,7 @@ type Scene struct {
 	Points  float64 `json:"points"` // mean of a frame
 	Sensor  Errors  `json:"sensor"` // of the sensor's readings
 	Moving  Errors  `json:"sensor_moving"`
+	Color   float64 `json:"sensor_color_psnr"`
 
 	// Appearance describes the sensor's readings.
 	Appearance
@@ -70,7 +72,7 @@ type Coded struct {
 	BytesPerPoint float64 `json:"bytes_per_point"`
 	Depth         Errors  `json:"depth"`
 	Moving        Errors  `json:"moving"`
-	ColorPSNR     float64 `json:"color_psnr"` // to the captured colour
+	ColorPSNR     float64 `json:"color_psnr"` // to the exact colour
 	Appearance
 	EncodeMs float64 `json:"encode_ms"` // median CPU time
 	DecodeMs float64 `json:"decode_ms"`
@@ -88,7 +90,9 @@ type Appearance struct {
 
 // extent is how much of the scenes Run measures.
 type extent struct {
+	quick         bool
 	still, moving int // frames
+	warmup        int // frames of moving before rate control is measured
 	recorded      int // cameras
 	shots         []int
 	views         int // per shot
@@ -97,9 +101,9 @@ type extent struct {
 
 func extentOf(quick bool) extent {
 	if quick {
-		return extent{still: fps / 2, moving: fps, recorded: 1, shots: []int{12}, views: 1, qpStep: 8}
+		return extent{quick: true, still: fps / 2, moving: fps, warmup: fps / 3, recorded: 1, shots: []int{12}, views: 1, qpStep: 8}
 	}
-	return extent{still: 2 * fps, moving: loop, recorded: cameras, shots: []int{25, 55}, views: 3, qpStep: 4}
+	return extent{still: 2 * fps, moving: loop, warmup: fps, recorded: cameras, shots: []int{40, 70}, views: 3, qpStep: 4}
 }
 
 // measureQuality measures all codecs on all scenes.
@@ -142,7 +146,10 @@ func (r *Result) measureQuality(ctx context.Context, o Options, moving []*sequen
 		r.Scenes = append(r.Scenes, m.Scene)
 		r.pictures = append(r.pictures, m.pictures...)
 	}
-	r.Curve, err = curve(ctx, moving[0], x, o.Log)
+	if r.Curve, err = curve(ctx, moving[0], x, o.Log); err != nil {
+		return err
+	}
+	r.Rates, err = rates(ctx, moving, x, o.Log)
 	return err
 }
 
@@ -195,6 +202,7 @@ func (m *measurement) run(ctx context.Context, frames int, log io.Writer) error 
 	}
 	sensor := &m.totals[len(codecs)]
 	m.Sensor, m.Moving, m.Appearance = sensor.depth.summary(), sensor.moving.summary(), sensor.appearance()
+	m.Color = sensor.color.psnr()
 	return nil
 }
 
@@ -216,7 +224,7 @@ func (m *measurement) camera(ctx context.Context, s *sequence, seed uint64) erro
 		}
 		coders = append(coders, opened)
 	}
-	var g, decoded pointcloud.Grid
+	var g, ideal, decoded pointcloud.Grid
 	var object []byte
 	var previous []uint16
 	for k := range m.Frames {
@@ -225,6 +233,9 @@ func (m *measurement) camera(ctx context.Context, s *sequence, seed uint64) erro
 		}
 		exact, err := s.capture(k, &g)
 		if err != nil {
+			return err
+		}
+		if err := s.ideal(k, &ideal); err != nil {
 			return err
 		}
 		frame := frame{k: k, exact: exact, shot: slices.Index(m.shots, k)}
@@ -245,16 +256,12 @@ func (m *measurement) camera(ctx context.Context, s *sequence, seed uint64) erro
 			t.decodeMs = append(t.decodeMs, (cputime.Thread()-encoded).Seconds()*1e3)
 			t.encodeMs = append(t.encodeMs, (encoded-start).Seconds()*1e3)
 			t.count(frame, len(object))
-			t.add(frame, &g, &decoded)
+			t.add(frame, &ideal, &decoded)
 		}
-		m.totals[len(codecs)].add(frame, &g, &g)
+		m.totals[len(codecs)].add(frame, &ideal, &g)
 		m.points += points(&g)
 		if frame.shot >= 0 {
-			var ideal pointcloud.Grid
-			if err := s.ideal(k, &ideal); err != nil {
-				return err
-			}
-			m.exact[frame.shot].grids = append(m.exact[frame.shot].grids, ideal)
+			m.exact[frame.shot].grids = append(m.exact[frame.shot].grids, clone(&ideal))
 		}
 	}
 	return nil
@@ -279,17 +286,21 @@ func (t *totals) count(f frame, bytes int) {
 	t.perFrame[f.k] += bytes
 }
 
-func (t *totals) add(f frame, from, decoded *pointcloud.Grid) {
+// add compares a frame with the exact depth and with ideal's exact colour.
+func (t *totals) add(f frame, ideal, decoded *pointcloud.Grid) {
 	t.depth.add(f.exact, decoded.Depth, nil)
 	if f.moving != nil {
 		t.moving.add(f.exact, decoded.Depth, f.moving)
 	}
-	t.color.add(from, decoded)
+	t.color.add(ideal, decoded)
 	if f.shot >= 0 {
-		t.shots[f.shot].grids = append(t.shots[f.shot].grids, pointcloud.Grid{
-			Width: decoded.Width, Height: decoded.Height, Depth: slices.Clone(decoded.Depth),
-			Color: slices.Clone(decoded.Color),
-		})
+		t.shots[f.shot].grids = append(t.shots[f.shot].grids, clone(decoded))
+	}
+}
+
+func clone(g *pointcloud.Grid) pointcloud.Grid {
+	return pointcloud.Grid{
+		Width: g.Width, Height: g.Height, Depth: slices.Clone(g.Depth), Color: slices.Clone(g.Color),
 	}
 }
 
@@ -451,13 +462,13 @@ func curve(ctx context.Context, s *sequence, x extent, log io.Writer) (list []Po
 
 func (p *Point) measure(ctx context.Context, s *sequence, c coder, frames int) error {
 	var t totals
-	var g, decoded pointcloud.Grid
+	var g, ideal, decoded pointcloud.Grid
 	var object []byte
 	s.restart(0)
 	for k := range frames {
 		exact, err := s.capture(k, &g)
 		if err == nil {
-			err = ctx.Err()
+			err = errors.Join(s.ideal(k, &ideal), ctx.Err())
 		}
 		if err != nil {
 			return err
@@ -470,7 +481,7 @@ func (p *Point) measure(ctx context.Context, s *sequence, c coder, frames int) e
 		}
 		t.bytes += len(object)
 		t.depth.add(exact, decoded.Depth, nil)
-		t.color.add(&g, &decoded)
+		t.color.add(&ideal, &decoded)
 	}
 	p.Mbps, p.Depth, p.ColorPSNR = mbps(t.bytes, frames), t.depth.summary(), t.color.psnr()
 	return nil

@@ -45,6 +45,7 @@ type Result struct {
 	Summary
 	Scenes []Scene   `json:"scenes,omitempty"`
 	Curve  []Point   `json:"curve,omitempty"`
+	Rates  []Rated   `json:"rates,omitempty"`
 	Draco  bool      `json:"draco"` // whether Draco was measured
 	Paths  []PathRun `json:"paths,omitempty"`
 
@@ -100,7 +101,7 @@ func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 		return nil, err
 	}
 	if len(r.Scenes) == 0 {
-		r.Scenes, r.Curve, r.Draco = old.Scenes, old.Curve, old.Draco
+		r.Scenes, r.Curve, r.Rates, r.Draco = old.Scenes, old.Curve, old.Rates, old.Draco
 	}
 	if len(r.Paths) == 0 {
 		r.Paths = old.Paths
