@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"holocast/internal/camera"
 	"holocast/internal/plyfile"
 	"holocast/internal/pointcloud"
 )
@@ -333,5 +334,30 @@ func TestFit(t *testing.T) {
 	opts.Fit = []pointcloud.Points{{XYZ: []int16{1}}}
 	if _, err := Image(opts, point); err == nil {
 		t.Error("no error for a damaged cloud to fit")
+	}
+}
+
+// TestEye checks that a viewer at the origin who looks along z sees what the framed picture shows
+// from the same side, and that a viewer who looks away sees nothing.
+func TestEye(t *testing.T) {
+	b := ball(20000)
+	ahead := camera.Identity
+	img, err := Image(Options{Width: 200, Height: 200, Eye: &ahead}, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 500 mm at 2000 mm, seen at 40°.
+	if f := covered(img); f < 0.25 || f > 0.45 {
+		t.Errorf("the ball covers %.2f of the picture", f)
+	}
+	if c := img.RGBAAt(70, 60); c.R < 100 || c.G < 100 {
+		t.Errorf("top left is %v, want red and green", c)
+	}
+	away := camera.Transform{R: [9]float64{-1, 0, 0, 0, 1, 0, 0, 0, -1}}
+	if img, err = Image(Options{Width: 200, Height: 200, Eye: &away}, b); err != nil {
+		t.Fatal(err)
+	}
+	if f := covered(img); f != 0 {
+		t.Errorf("a viewer who looks away sees the ball in %.2f of the picture", f)
 	}
 }
