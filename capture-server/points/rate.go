@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"holocast/capture-server/publish"
-	"holocast/internal/pointvideo"
 	"holocast/internal/ratecontrol"
 )
 
@@ -45,8 +44,7 @@ func (r *rate) next(s *rateStreams, coarser int, now time.Time) (depth, color in
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s.depth == nil {
-		s.depth = r.control.Add(float64(coarser + pointvideo.DefaultDepthQP - pointvideo.DefaultColorQP))
-		s.color = r.control.Add(float64(coarser))
+		s.depth, s.color = r.control.Add(float64(coarser)), r.control.Add(float64(coarser))
 	}
 	at := now.Sub(r.began)
 	if at-r.updated >= rateInterval {

@@ -47,7 +47,7 @@ type pointsTrack struct {
 // newPointsTrack adds a track. lens is that of the mapper's grid.
 func newPointsTrack(l *pipeline, quality string, lens camera.Intrinsics) (*pointsTrack, error) {
 	if quality == qualityLow {
-		lens = halfLens(lens)
+		lens = lens.Half()
 	}
 	t := &pointsTrack{
 		quality: quality, lens: lens, layout: l.m.cfg.Layout, always: l.m.cfg.AlwaysEncode,
@@ -97,14 +97,6 @@ func (t *pointsTrack) descriptions(configured int) int {
 	return configured
 }
 
-// halfLens returns the lens of an image made of every second pixel: pixel (2u, 2v) of in becomes
-// (u, v).
-func halfLens(in camera.Intrinsics) camera.Intrinsics {
-	in.Width, in.Height = (in.Width+1)/2, (in.Height+1)/2
-	in.Fx, in.Fy, in.Cx, in.Cy = in.Fx/2, in.Fy/2, in.Cx/2, in.Cy/2
-	return in
-}
-
 // wanted reports whether the track is due for a capture.
 func (t *pointsTrack) wanted(now time.Time) bool {
 	if t.always || t.Viewers() > 0 {
@@ -125,7 +117,7 @@ func (t *pointsTrack) wanted(now time.Time) bool {
 // returns the frame's size in bytes.
 func (t *pointsTrack) publish(e *pointcloud.Encoder, h pointcloud.Header, g *pointcloud.Grid) (size int, err error) {
 	if t.quality == qualityLow {
-		halve(&t.half, g)
+		g.Halve(&t.half)
 		g = &t.half
 	}
 	if t.video != nil {
@@ -173,22 +165,4 @@ func (t *pointsTrack) newestGroup() uint64 {
 	}
 	l, _ := t.Largest()
 	return l.Group
-}
-
-// halve fills dst with every second pixel of g in x and y.
-func halve(dst, g *pointcloud.Grid) {
-	w, h := (g.Width+1)/2, (g.Height+1)/2
-	if dst.Width != w || dst.Height != h {
-		*dst = pointcloud.Grid{Width: w, Height: h, Depth: make([]uint16, w*h), Color: make([]byte, 3*w*h)}
-	}
-	i := 0
-	for y := 0; y < g.Height; y += 2 {
-		for x := 0; x < g.Width; x += 2 {
-			j := y*g.Width + x
-			dst.Depth[i] = g.Depth[j]
-			to, from := dst.Color[3*i:3*i+3], g.Color[3*j:3*j+3]
-			to[0], to[1], to[2] = from[0], from[1], from[2]
-			i++
-		}
-	}
 }

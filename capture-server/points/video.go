@@ -51,7 +51,7 @@ type video struct {
 func newVideo(l *pipeline, t publish.Track, lens camera.Intrinsics, coarser int) (*video, error) {
 	cfg := pointvideo.Config{
 		Width: lens.Width, Height: lens.Height,
-		DepthQP: pointvideo.DefaultDepthQP + coarser, ColorQP: pointvideo.DefaultColorQP + coarser,
+		DepthQP: pointvideo.DefaultQP + coarser, ColorQP: pointvideo.DefaultQP + coarser,
 	}
 	e, err := pointvideo.NewEncoder(cfg)
 	if err != nil {

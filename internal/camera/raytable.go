@@ -9,6 +9,13 @@ type RayTable struct {
 	X, Y          []float32 // Width×Height each, row-major
 }
 
+// Half returns the lens of the image made of every second pixel: pixel (2u, 2v) becomes (u, v).
+func (in Intrinsics) Half() Intrinsics {
+	in.Width, in.Height = (in.Width+1)/2, (in.Height+1)/2
+	in.Fx, in.Fy, in.Cx, in.Cy = in.Fx/2, in.Fy/2, in.Cx/2, in.Cy/2
+	return in
+}
+
 // RayTable computes the ray of every pixel centre with Unproject, rounded to float32. in must be
 // valid.
 func (in *Intrinsics) RayTable() RayTable {

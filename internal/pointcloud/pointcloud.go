@@ -92,3 +92,18 @@ func resize[T any](s []T, n int) []T {
 	}
 	return s[:n]
 }
+
+// Halve fills dst with every second pixel of g in x and y (camera.Intrinsics.Half).
+func (g *Grid) Halve(dst *Grid) {
+	dst.Resize((g.Width+1)/2, (g.Height+1)/2)
+	i := 0
+	for y := 0; y < g.Height; y += 2 {
+		for x := 0; x < g.Width; x += 2 {
+			j := y*g.Width + x
+			dst.Depth[i] = g.Depth[j]
+			to, from := dst.Color[3*i:3*i+3], g.Color[3*j:3*j+3]
+			to[0], to[1], to[2] = from[0], from[1], from[2]
+			i++
+		}
+	}
+}

@@ -23,11 +23,8 @@ type Config struct {
 	ColorQP        int
 }
 
-// Default quantizers of the pictures.
-const (
-	DefaultDepthQP = DefaultColorQP + 2
-	DefaultColorQP = 22
-)
+// DefaultQP is the quantizer of both pictures.
+const DefaultQP = 23
 
 const (
 	defaultSigma0, defaultSigma2 = 1800, 150
@@ -35,10 +32,10 @@ const (
 	gate                         = 44   // largest deviation from the mean in 1/16 standard deviation
 	mostAverage, mostMoving      = 8, 2 // captures in a pixel's mean, and near motion
 	trend                        = 1.6  // mean deviation of a moving block, in standard deviations
-	drift                        = 0.8
-	finer                        = -3 // added to the quantizer of moving macroblocks
-	keyFiner                     = 3  // subtracted from the default quantizers of key frames
-	holdFrames                   = 15 // an invalid pixel keeps its depth
+	drift                        = 0.8  // mean deviation of a block that its means follow at once
+	finer                        = -3   // added to the quantizer of moving macroblocks
+	keyFiner                     = 3    // subtracted from the default quantizers of key frames
+	holdFrames                   = 15   // an invalid pixel keeps its depth
 	maxIndex                     = 1<<16 - 1
 )
 
@@ -70,7 +67,7 @@ type Encoder struct {
 func NewEncoder(cfg Config) (*Encoder, error) {
 	cfg.Sigma0, cfg.Step = cmp.Or(cfg.Sigma0, defaultSigma0), cmp.Or(cfg.Step, defaultStep)
 	cfg.Sigma2 = cmp.Or(cfg.Sigma2, defaultSigma2)
-	cfg.DepthQP, cfg.ColorQP = cmp.Or(cfg.DepthQP, DefaultDepthQP), cmp.Or(cfg.ColorQP, DefaultColorQP)
+	cfg.DepthQP, cfg.ColorQP = cmp.Or(cfg.DepthQP, DefaultQP), cmp.Or(cfg.ColorQP, DefaultQP)
 	w, h := cfg.Width, cfg.Height
 	if w < 1 || h < 1 || w > pointcloud.MaxSide || h > pointcloud.MaxSide ||
 		(w+15)/16*((h+15)/16) > maxMacroblocks {
