@@ -2,6 +2,7 @@ package wan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -26,13 +27,14 @@ func (r Result) qualityMarkdown() string {
 	var b strings.Builder
 	if r.MbpsFour > 0 {
 		fmt.Fprintf(&b, "Four cameras of a moving performer take %.1f Mbit/s in layout W and %.0f Mbit/s in lossless "+
-			"layout A. Layout W's depth is off by %.2f mm on average, the sensor's own readings by %.2f mm.\n\n",
-			r.MbpsFour, r.LosslessFour, r.DepthMean, r.SensorMean)
+			"layout A. Layout W's depth is off by %.2f mm on average, the sensor's own readings by %.2f mm; where the "+
+			"performer moves, by %.2f and %.2f mm.\n\n",
+			r.MbpsFour, r.LosslessFour, r.DepthMean, r.SensorMean, r.MovingMean, r.SensorMoving)
 	}
 	fmt.Fprintf(&b, "## Codecs\n\nThe scenes have known depth: NFOV unbinned (640 × 576), %d frames per second, with "+
 		"an Azure Kinect's measured jitter, a standard deviation of %g mm + %g mm/m² · z², neighbors correlated by %g, "+
 		"colour by %g of 255, and flickering edges. Errors are distances to the exact depth. Strays are points at least "+
-		"%d mm off, or where there is no surface; the mean excludes them. Colour PSNR compares with the captured colour. "+
+		"%d mm off, or where there is no surface; the mean excludes them. Colour PSNR compares with the exact colour. "+
 		"D1 and D2 are MPEG's point-to-point and point-to-plane PSNR of the cloud (peak %d mm). View PSNR and SSIM "+
 		"compare pictures along a walk around the scene with pictures of the exact depth. Times are medians of one thread's CPU "+
 		"time; Draco reports its own, of few frames. Layout W has a key frame every %d frames, the encoder's default "+
@@ -53,6 +55,55 @@ func (r Result) qualityMarkdown() string {
 		}
 		b.WriteString("\n")
 	}
+	b.WriteString(r.ratesMarkdown())
+	b.WriteString(r.selectionMarkdown())
+	return b.String()
+}
+
+func (r Result) ratesMarkdown() string {
+	if len(r.Rates) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("### Bit rates\n\nThe four cameras of the moving performer share a bit rate, as with `capture-server " +
+		"--bitrate`: one quantizer for all pictures, their key frames staggered. Figures are of the frames after the first " +
+		"second. The last rows give depth another quantizer than colour.\n\n")
+	row(&b, []string{
+		"target Mbit/s", "depth's quantizer", "sent Mbit/s", "depth mean / p99 mm", "moving mean / p99 mm", "colour dB",
+		"view dB / SSIM",
+	})
+	row(&b, right(7))
+	for _, p := range r.Rates {
+		row(&b, []string{
+			fmt.Sprintf("%g", p.Target), fmt.Sprintf("%+d", p.Apart), fmt.Sprintf("%.2f", p.Mbps), p.Depth.millimetres(),
+			p.Moving.millimetres(), fmt.Sprintf("%.1f", p.ColorPSNR), fmt.Sprintf("%.1f / %.3f", p.ViewPSNR, p.ViewSSIM),
+		})
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
+func (r Result) selectionMarkdown() string {
+	s := r.Selection
+	if s == nil {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "### Qualities by pose\n\n%g Mbit/s for the four cameras, divided evenly (rate control for each camera), or "+
+		"by choosing one of the qualities high, medium and low for each camera from the viewer's pose. Pictures along walks "+
+		"around the performer are compared with pictures of the exact depth and colour. By pose, they gain %.2f dB on "+
+		"average. Layout A, without a limit, shows the sensor's noise.\n\n", s.Mbps, s.Gain)
+	row(&b, []string{
+		"walk", "evenly dB / SSIM", "by pose dB / SSIM", "by pose Mbit/s", "smallest gain of a picture, dB", "layout A dB",
+	})
+	row(&b, append([]string{"---"}, right(5)...))
+	for _, w := range s.Walks {
+		row(&b, []string{
+			w.Name, fmt.Sprintf("%.1f / %.3f", w.Even, w.EvenSSIM), fmt.Sprintf("%.1f / %.3f", w.Chosen, w.ChosenSSIM),
+			fmt.Sprintf("%.1f", w.MbpsChosen), fmt.Sprintf("%.2f", w.LeastGain), fmt.Sprintf("%.1f", w.Lossless),
+		})
+	}
+	b.WriteString("\n")
 	return b.String()
 }
 
@@ -69,12 +120,12 @@ func (s Scene) markdown() string {
 	}
 	head = append(head, "colour dB", "D1 / D2 dB", "view dB / SSIM", "encode / decode ms")
 	row(&b, head)
-	row(&b, append([]string{"---"}, repeat("---:", len(head)-1)...))
+	row(&b, append([]string{"---"}, right(len(head)-1)...))
 	cells := []string{"sensor", "", "", s.Sensor.millimetres(), s.Sensor.strays()}
 	if moves {
 		cells = append(cells, s.Moving.millimetres())
 	}
-	row(&b, append(cells, "", s.clouds(), s.views(), ""))
+	row(&b, append(cells, fmt.Sprintf("%.1f", s.Color), s.clouds(), s.views(), ""))
 	for _, c := range s.Coded {
 		row(&b, c.cells(moves))
 	}
@@ -88,10 +139,7 @@ func (c Coded) cells(moves bool) []string {
 		name = "**" + name + "**"
 	}
 	color := fmt.Sprintf("%.1f", c.ColorPSNR)
-	switch c.ColorPSNR {
-	case lossless:
-		color = "lossless"
-	case 0:
+	if c.ColorPSNR == 0 {
 		color = ""
 	}
 	cells := []string{
@@ -150,7 +198,7 @@ func (r Result) pathTable() string {
 	row(&b, []string{
 		"path", "", "Mbit/s sent", "frames/s", "delay p50 / p95 ms", "freezes ≥ 200 / 300 ms", "longest ms", "recovery s",
 	})
-	row(&b, append([]string{"---", "---"}, repeat("---:", 6)...))
+	row(&b, append([]string{"---", "---"}, right(6)...))
 	for _, run := range r.Paths {
 		mark, recovered := "", ""
 		if len(run.Failures) > 0 {
@@ -176,10 +224,5 @@ func row(b *strings.Builder, cells []string) {
 	b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
 }
 
-func repeat(s string, n int) []string {
-	list := make([]string, n)
-	for i := range list {
-		list[i] = s
-	}
-	return list
-}
+// right returns the rule of n right-aligned columns.
+func right(n int) []string { return slices.Repeat([]string{"---:"}, n) }

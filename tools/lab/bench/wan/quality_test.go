@@ -58,7 +58,7 @@ func TestMeasurement(t *testing.T) {
 		}
 	}
 	for _, name := range []string{layoutA, layoutC} {
-		if c := by[name]; c.ColorPSNR != lossless || c.ViewPSNR != m.ViewPSNR {
+		if c := by[name]; c.ColorPSNR != m.Color || c.ViewPSNR != m.ViewPSNR {
 			t.Errorf("%s is lossless, but its colour has %g dB and its view %g dB", name, c.ColorPSNR, c.ViewPSNR)
 		}
 	}
@@ -85,8 +85,10 @@ func TestMeasurement(t *testing.T) {
 func TestSummary(t *testing.T) {
 	r := Result{
 		Scenes: []Scene{{Name: sceneMoving, Sensor: Errors{MeanMm: 3}, Coded: []Coded{
-			{Name: layoutW, MbpsFour: 20, Depth: Errors{MeanMm: 2}}, {Name: layoutA, MbpsFour: 300},
+			{Name: layoutW, EncodeMs: 8}, {Name: layoutA, MbpsFour: 300},
 		}}},
+		Rates:     []Rated{{Target: 8, Mbps: 8}, {Target: homeTarget, Mbps: 15.9, Depth: Errors{MeanMm: 2}}},
+		Selection: &Selection{Gain: 0.5, Walks: []Walk{{Name: "arc"}}},
 	}
 	r.summarize()
 	old, err := json.Marshal(r)
@@ -94,7 +96,7 @@ func TestSummary(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`"mbps_four":20`, `"depth_mean_mm":2`, `"sensor_mean_mm":3`, `"lossless_mbps_four":300`,
+		`"mbps_four":15.9`, `"depth_mean_mm":2`, `"view_gain_db":0.5`, `"sensor_mean_mm":3`, `"lossless_mbps_four":300`,
 	} {
 		if !strings.Contains(string(old), want) {
 			t.Errorf("%s lacks %s", old, want)
@@ -106,7 +108,7 @@ func TestSummary(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := both.(Result)
-	if got.MbpsFour != 20 || got.DelayP50 != 40 || got.Freezes != 1 || len(got.Measured()) != 2 {
+	if got.MbpsFour != 15.9 || got.DelayP50 != 40 || got.Freezes != 1 || len(got.Measured()) != 2 {
 		t.Errorf("both parts: %+v, measured %v", got.Summary, got.Measured())
 	}
 	if !strings.Contains(got.Markdown(), "| 20 Mbit/s | W |") {
@@ -118,5 +120,37 @@ func TestOptions(t *testing.T) {
 	if _, err := Run(t.Context(), Options{Parts: []string{"depth"}}); err == nil ||
 		!strings.Contains(err.Error(), "quality, paths") {
 		t.Errorf("unknown part: %v", err)
+	}
+}
+
+// TestRates measures cameras that share a bit rate, and a selection on all walks.
+func TestRates(t *testing.T) {
+	d, err := openh264.New()
+	if errors.Is(err, openh264.ErrNoLibrary) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+	x := extent{quick: true, moving: 2, shots: []int{1}, views: 1}
+	list := rendered(t)
+	rated, err := rates(t.Context(), list, x, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := rated[0]; len(rated) != 1 || r.Mbps <= 0 || r.Depth.MeanMm <= 0 || r.ViewSSIM <= 0.3 {
+		t.Errorf("%+v", rated)
+	}
+	s, err := selection(t.Context(), list, x, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range s.Walks {
+		if w.Even < 10 || w.Chosen < 10 || w.Lossless < 10 || w.MbpsChosen <= 0 {
+			t.Errorf("%+v", w)
+		}
+	}
+	if len(s.Walks) != len(walks) {
+		t.Errorf("%d walks, want %d", len(s.Walks), len(walks))
 	}
 }

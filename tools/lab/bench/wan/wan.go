@@ -40,14 +40,16 @@ func (o Options) check() error {
 }
 
 // Result holds the measurements. The summary describes layout W on the four cameras of the moving
-// performer, and over a path of 20 Mbit/s without loss.
+// performer at homeTarget Mbit/s, and over a path of 20 Mbit/s without loss.
 type Result struct {
 	Summary
-	Scenes []Scene   `json:"scenes,omitempty"`
-	Curve  []Point   `json:"curve,omitempty"`
-	Rates  []Rated   `json:"rates,omitempty"`
-	Draco  bool      `json:"draco"` // whether Draco was measured
-	Paths  []PathRun `json:"paths,omitempty"`
+	Scenes []Scene `json:"scenes,omitempty"`
+	Curve  []Point `json:"curve,omitempty"`
+	Rates  []Rated `json:"rates,omitempty"`
+
+	Selection *Selection `json:"selection,omitempty"`
+	Draco     bool       `json:"draco"` // whether Draco was measured
+	Paths     []PathRun  `json:"paths,omitempty"`
 
 	pictures []picture
 }
@@ -60,10 +62,12 @@ type Summary struct {
 	SensorMean   float64 `json:"sensor_mean_mm"`
 	SensorP99    float64 `json:"sensor_p99_mm"`
 	MovingMean   float64 `json:"moving_mean_mm"`
+	SensorMoving float64 `json:"sensor_moving_mean_mm"`
 	ColorPSNR    float64 `json:"color_psnr"`
 	EncodeMs     float64 `json:"encode_ms"`
 	DecodeMs     float64 `json:"decode_ms"`
 	LosslessFour float64 `json:"lossless_mbps_four"`
+	ViewGain     float64 `json:"view_gain_db"`
 	DelayP50     float64 `json:"delay_p50_ms"`
 	DelayP95     float64 `json:"delay_p95_ms"`
 	Freezes      int     `json:"freezes"` // over 200 ms
@@ -75,17 +79,24 @@ func (r *Result) summarize() {
 		if s.Name != sceneMoving {
 			continue
 		}
-		r.SensorMean, r.SensorP99 = s.Sensor.MeanMm, s.Sensor.P99Mm
+		r.SensorMean, r.SensorP99, r.SensorMoving = s.Sensor.MeanMm, s.Sensor.P99Mm, s.Moving.MeanMm
 		for _, c := range s.Coded {
 			switch c.Name {
 			case layoutW:
-				r.MbpsFour, r.DepthMean, r.DepthP99 = c.MbpsFour, c.Depth.MeanMm, c.Depth.P99Mm
-				r.MovingMean, r.ColorPSNR = c.Moving.MeanMm, c.ColorPSNR
 				r.EncodeMs, r.DecodeMs = c.EncodeMs, c.DecodeMs
 			case layoutA:
 				r.LosslessFour = c.MbpsFour
 			}
 		}
+	}
+	for _, p := range r.Rates {
+		if p.Target == homeTarget && p.Apart == 0 {
+			r.MbpsFour, r.DepthMean, r.DepthP99 = p.Mbps, p.Depth.MeanMm, p.Depth.P99Mm
+			r.MovingMean, r.ColorPSNR = p.Moving.MeanMm, p.ColorPSNR
+		}
+	}
+	if r.Selection != nil {
+		r.ViewGain = r.Selection.Gain
 	}
 	for _, run := range r.Paths {
 		if run.Contender == layoutW && run.Path == homePath {
@@ -102,6 +113,7 @@ func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	}
 	if len(r.Scenes) == 0 {
 		r.Scenes, r.Curve, r.Rates, r.Draco = old.Scenes, old.Curve, old.Rates, old.Draco
+		r.Selection = old.Selection
 	}
 	if len(r.Paths) == 0 {
 		r.Paths = old.Paths
