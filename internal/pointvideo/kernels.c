@@ -12,6 +12,7 @@ enum {
 	SEGMENT = 220, // levels of a segment
 	LOWEST = 18,   // luma of a segment's first level
 	LITERAL = 8,   // first symbol that is a map value
+	MAX_WIDTH = 4096,
 	COLOR_GATE = 6, // largest deviation of a sample from its mean
 };
 
@@ -380,30 +381,76 @@ ptrdiff_t wv_unmap(const uint8_t *raw, size_t length, uint8_t *map, const uint8_
 	return (ptrdiff_t)points;
 }
 
-static inline uint8_t sample(int v) { return (uint8_t)clamp(v, 0, 255); }
+static void restore_depth(const uint8_t *map, const uint8_t *luma, int width, const uint16_t *depth_of, uint16_t *depth)
+{
+	for (int x = 0; x < width; x++) {
+		int h = map[x] - 1, q = clamp(luma[x] - LOWEST, 0, SEGMENT);
+		int level = SEGMENT * h + (h & 1 ? SEGMENT - q : q);
+		depth[x] = map[x] ? depth_of[level] : 0;
+	}
+}
+
+// add adds offsets to the luma of pixels with a point; the others become 0.
+static void add(const uint8_t *map, const uint8_t *luma, const int16_t *offset, int width, uint8_t *out)
+{
+	for (int x = 0; x < width; x++) {
+		int16_t v = (int16_t)(luma[x] + offset[x]);
+		v = v < 0 ? 0 : v;
+		v = v > 255 ? 255 : v;
+		out[x] = map[x] ? (uint8_t)v : 0;
+	}
+}
+
+// The parts of offsets that each chroma value adds; those of G are in 1/65536.
+struct chroma {
+	int16_t r[256], b[256];
+	int32_t g_cb[256], g_cr[256];
+};
+
+static void tabulate(struct chroma *t)
+{
+	for (int v = 0; v < 256; v++) {
+		struct offsets o = offsets(v, v);
+		t->r[v] = (int16_t)o.r, t->b[v] = (int16_t)o.b;
+		t->g_cb[v] = -12276 * (v - 128), t->g_cr[v] = -30679 * (v - 128) + 32768;
+	}
+}
+
+// restore_color writes a row of colors.
+static void restore_color(const struct chroma *t, const uint8_t *map, int width, const uint8_t *luma,
+			  const uint8_t *cb, const uint8_t *cr, uint8_t *rgb)
+{
+	int16_t offset[3][MAX_WIDTH + 1];
+	uint8_t r[MAX_WIDTH], g[MAX_WIDTH], b[MAX_WIDTH];
+	int x;
+
+	for (x = 0; x < width; x += 2) {
+		uint8_t blue = cb[x / 2], red = cr[x / 2];
+		offset[0][x] = offset[0][x + 1] = t->r[red];
+		offset[1][x] = offset[1][x + 1] = (int16_t)((t->g_cb[blue] + t->g_cr[red]) >> 16);
+		offset[2][x] = offset[2][x + 1] = t->b[blue];
+	}
+	add(map, luma, offset[0], width, r);
+	add(map, luma, offset[1], width, g);
+	add(map, luma, offset[2], width, b);
+	for (x = 0; x < width - 1; x++, rgb += 3) { // the next pixel overwrites the fourth byte
+		uint32_t all = r[x] | (uint32_t)g[x] << 8 | (uint32_t)b[x] << 16;
+		memcpy(rgb, &all, 4);
+	}
+	rgb[0] = r[x], rgb[1] = g[x], rgb[2] = b[x];
+}
 
 void wv_restore(const uint8_t *map, int width, int height, const uint8_t *luma, int stride, struct wv_planes color,
 		const uint16_t *depth_of, uint16_t *depth, uint8_t *rgb)
 {
+	struct chroma table;
+
+	tabulate(&table);
 	for (int y = 0; y < height; y++) {
-		const uint8_t *l = luma + (size_t)y * stride, *cy = color.y + (size_t)y * color.stride;
-		const uint8_t *cb = color.cb + (size_t)(y / 2) * color.chroma_stride;
-		const uint8_t *cr = color.cr + (size_t)(y / 2) * color.chroma_stride;
-		struct offsets o = {0, 0, 0};
-		for (int x = 0; x < width; x++, map++, depth++, rgb += 3) {
-			if ((x & 1) == 0)
-				o = offsets(cb[x / 2], cr[x / 2]);
-			if (*map == 0) {
-				*depth = 0;
-				rgb[0] = rgb[1] = rgb[2] = 0;
-				continue;
-			}
-			int h = *map - 1, q = clamp(l[x] - LOWEST, 0, SEGMENT);
-			*depth = depth_of[SEGMENT * h + (h & 1 ? SEGMENT - q : q)];
-			rgb[0] = sample(cy[x] + o.r);
-			rgb[1] = sample(cy[x] + o.g);
-			rgb[2] = sample(cy[x] + o.b);
-		}
+		size_t chroma = (size_t)(y / 2) * color.chroma_stride;
+		restore_depth(map, luma + (size_t)y * stride, width, depth_of, depth);
+		restore_color(&table, map, width, color.y + (size_t)y * color.stride, color.cb + chroma, color.cr + chroma, rgb);
+		map += width, depth += width, rgb += 3 * (size_t)width;
 	}
 }
 
