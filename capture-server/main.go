@@ -87,10 +87,10 @@ func run(ctx context.Context, cfg Config) error {
 	var current atomic.Pointer[Config] // as last loaded
 	current.Store(&cfg)
 	target.Renew = func() connect.Target { return current.Load().target() }
-	move := func(string) error { return nil } // applies a calibration to the cameras
+	move := func(_, _ string) error { return nil } // applies a new calibration to the cameras
 	reload := func() (stop func()) {
 		return service.OnReload(ctx, log, cfg, settings.Reloaded(), func(next Config) error {
-			if err := move(next.Calibration); err != nil {
+			if err := move(current.Load().Calibration, next.Calibration); err != nil {
 				return err
 			}
 			logger.SetLevel(next.Log)
@@ -162,14 +162,14 @@ func run(ctx context.Context, cfg Config) error {
 		all.Go(func() { s.place(placing, m, log) })
 	}
 	names := cameraNames(cameras)
-	move = func(calibration string) error { return replace(m, names, cfg.Calibration, calibration) }
+	move = func(before, next string) error { return replace(m, names, before, next) }
 	defer reload()()
 	service.Ready(ctx, func() { p.Connected() })
 	return p.Run(ctx, target)
 }
 
 // replace moves the cameras to the poses of a calibration file. It may be the same file with new
-// poses.
+// poses. before is the setting that applies now.
 func replace(m *points.Medium, names []string, before, setting string) error {
 	p, err := loadPoses(setting)
 	switch {
