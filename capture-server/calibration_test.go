@@ -42,7 +42,6 @@ func TestPublishBeforeSolve(t *testing.T) {
 	defer p.Close()
 	m, err := addPoints(p, &cfg, cameras)
 	if err != nil {
-		closeCameras(cameras)
 		t.Fatal(err)
 	}
 	for n, pose := range newestPoses(t, p) {

@@ -113,22 +113,21 @@ func run(ctx context.Context, cfg Config) error {
 		defer reload()()
 		return replayPrepared(ctx, dir, &cfg, target, ns, web, log)
 	}
-	take := pace.NewTake(cfg.Loop, log)
-	cameras, unplaced, err := openSources(ctx, &cfg, take, log)
-	if err != nil {
-		return err
-	}
 	tracer, err := trace.New(ctx, cfg.Trace, trace.Program{Name: "capture-server", Version: service.Version()}, log)
 	if err != nil {
 		return err
 	}
 	defer tracer.Close()
+	take := pace.NewTake(cfg.Loop, log)
+	cameras, unplaced, err := openSources(ctx, &cfg, take, log)
+	if err != nil {
+		return err
+	}
 	p := publish.New(publish.Config{Namespace: ns, Log: log, Metrics: reg, Tracer: tracer})
 	defer p.Close()
 	var m *points.Medium
 	if len(cameras) > 0 {
 		if m, err = addPoints(p, &cfg, cameras); err != nil {
-			closeCameras(cameras)
 			return err
 		}
 	}
@@ -195,7 +194,7 @@ func cameraNames(cameras []points.Camera) (names []string) {
 	return names
 }
 
-// addPoints adds the cameras to the session.
+// addPoints adds the cameras to the session, or closes them if it fails.
 func addPoints(p *publish.Publisher, cfg *Config, cameras []points.Camera) (*points.Medium, error) {
 	layout, _ := pointcloud.ParseLayout(cfg.Layout) // validated
 	m, err := points.New(p, points.Config{
@@ -204,6 +203,7 @@ func addPoints(p *publish.Publisher, cfg *Config, cameras []points.Camera) (*poi
 		DeliveryTimeout: cfg.DeliveryTimeout, Delivery: cfg.Delivery, AlwaysEncode: cfg.AlwaysEncode, Thin: cfg.Thin,
 	}, cameras)
 	if err != nil {
+		closeCameras(cameras)
 		return nil, err
 	}
 	return m, p.Add(m)
@@ -250,11 +250,7 @@ func addClouds(p *publish.Publisher, cfg *Config, take *pace.Take, first int) er
 	if err != nil {
 		return fail(err)
 	}
-	if err := p.Add(m); err != nil {
-		m.Close()
-		return err
-	}
-	return nil
+	return p.Add(m)
 }
 
 // errNotConnected fails the health check while there is no session.
