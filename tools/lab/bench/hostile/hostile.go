@@ -235,12 +235,14 @@ func (o Options) attack(ctx context.Context, relay *load.Relay, name string) (st
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil || line != started {
 		_ = cmd.Process.Kill()
-		return nil, fmt.Errorf("the attacker did not start: %w: %s", cmd.Wait(), output.String())
+		_ = cmd.Wait() // ProcessState has the result
+		return nil, fmt.Errorf("the attacker did not start: %s: %s", cmd.ProcessState, output.String())
 	}
 	return func() error {
 		_ = cmd.Process.Kill()
-		if err := cmd.Wait(); cmd.ProcessState.Exited() {
-			return fmt.Errorf("the attacker ended early: %w: %s", err, output.String())
+		_ = cmd.Wait() // ProcessState has the result
+		if cmd.ProcessState.Exited() {
+			return fmt.Errorf("the attacker ended early: %s: %s", cmd.ProcessState, output.String())
 		}
 		return nil
 	}, nil
