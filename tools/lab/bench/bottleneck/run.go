@@ -18,6 +18,7 @@ import (
 	"holocast/internal/netlab/topology"
 	"holocast/internal/quiccc"
 	"holocast/tools/lab/bench/internal/direct"
+	"holocast/tools/lab/bench/internal/part"
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
@@ -38,7 +39,7 @@ func paths(quick bool) []Path {
 
 // Run runs the benchmark. It needs permission to create network namespaces.
 func Run(ctx context.Context, o Options) (Result, error) {
-	if err := errors.Join(o.check(), netlab.Supported()); err != nil {
+	if err := errors.Join(part.Check(o.Parts, Parts()), netlab.Supported()); err != nil {
 		return Result{}, err
 	}
 	if !quiccc.Patched() {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +12,7 @@ import (
 	"holocast/internal/netlab"
 	"holocast/internal/quiccc"
 	"holocast/tools/lab/bench/fbdt/schedulers"
+	"holocast/tools/lab/bench/internal/part"
 )
 
 // transport carries windows from the server to the client.
@@ -54,10 +53,8 @@ const attempts = 3
 
 // Run runs the benchmark. It needs permission to create network namespaces.
 func Run(ctx context.Context, o Options) (Result, error) {
-	for _, part := range o.Parts {
-		if !slices.Contains(Parts(), part) {
-			return Result{}, fmt.Errorf("no part %q; want one of %s", part, strings.Join(Parts(), ", "))
-		}
+	if err := part.Check(o.Parts, Parts()); err != nil {
+		return Result{}, err
 	}
 	if err := netlab.Supported(); err != nil {
 		return Result{}, err
