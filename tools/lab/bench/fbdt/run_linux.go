@@ -10,6 +10,7 @@ import (
 
 	"holocast/internal/fbdt"
 	"holocast/internal/netlab"
+	"holocast/internal/pause"
 	"holocast/internal/quiccc"
 	"holocast/tools/lab/bench/fbdt/schedulers"
 	"holocast/tools/lab/bench/internal/part"
@@ -139,22 +140,14 @@ func measure(ctx context.Context, s Scenario, c contender, l load) (m *Measureme
 	defer writers.Wait()
 	defer end()
 	defer stop()
-	pause := func(d time.Duration) error {
-		select {
-		case err := <-failed:
-			return err
-		case <-time.After(d):
-			return nil
-		}
-	}
-	if err := pause(warmup); err != nil {
+	if err := pause.Unless(failed, warmup); err != nil {
 		return nil, err
 	}
 	r.lab.Mark()
 	before, from, bytes := t.mark(), time.Since(rec.began), rec.bytes.Load()
 	m = &Measurement{Part: l.part, Scenario: s.Name, Contender: c.name}
 	for past := time.Duration(0); past < l.duration; {
-		if err := pause(min(sampleEvery, l.duration-past)); err != nil {
+		if err := pause.Unless(failed, min(sampleEvery, l.duration-past)); err != nil {
 			return nil, err
 		}
 		past = time.Since(rec.began) - from
@@ -169,7 +162,7 @@ func measure(ctx context.Context, s Scenario, c contender, l load) (m *Measureme
 	}
 	m.ReorderPeak = after.peak
 	if l.every > 0 {
-		if err := pause(tail); err != nil { // for windows in flight
+		if err := pause.Unless(failed, tail); err != nil { // for windows in flight
 			return nil, err
 		}
 		d := deliveryOf(rec.delays(from, to, time.Since(rec.began)))
