@@ -161,15 +161,17 @@ func run(ctx context.Context, cfg Config) error {
 		all.Go(func() { s.place(placing, m, log) })
 	}
 	names := cameraNames(cameras)
-	move = func(before, next string) error { return replace(m, names, before, next) }
+	abandon := func() { stop(); all.Wait() }
+	move = func(before, next string) error { return replace(m, names, before, next, abandon) }
 	defer reload()()
 	service.Ready(ctx, func() { p.Connected() })
 	return p.Run(ctx, target)
 }
 
 // replace moves the cameras to the poses of a calibration file. It may be the same file with new
-// poses. before is the setting that applies now.
-func replace(m *points.Medium, names []string, before, setting string) error {
+// poses. before is the setting that applies now; abandon ends the solving of poses from markers, which
+// would overwrite the file's.
+func replace(m *points.Medium, names []string, before, setting string, abandon func()) error {
 	p, err := loadPoses(setting)
 	switch {
 	case err != nil:
@@ -183,6 +185,7 @@ func replace(m *points.Medium, names []string, before, setting string) error {
 	if err != nil {
 		return err
 	}
+	abandon()
 	return m.Place(poses)
 }
 
