@@ -42,7 +42,6 @@ func TestPublishBeforeSolve(t *testing.T) {
 	defer p.Close()
 	m, err := addPoints(p, &cfg, cameras)
 	if err != nil {
-		closeCameras(cameras)
 		t.Fatal(err)
 	}
 	for n, pose := range newestPoses(t, p) {
@@ -81,6 +80,36 @@ func newestPoses(t *testing.T, p *publish.Publisher) map[int]camera.Transform {
 		poses[e.Data.Camera] = e.Data.Pose
 	}
 	return poses
+}
+
+// TestReplaceWhileSolving checks that a calibration file replaces poses that are being solved.
+func TestReplaceWhileSolving(t *testing.T) {
+	cfg := defaultConfig()
+	cfg.Sources = []string{"synthetic"}
+	cameras, _, err := openSources(t.Context(), &cfg, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := publish.New(publish.Config{Namespace: publishtest.Namespace, Log: slog.New(slog.DiscardHandler)})
+	defer p.Close()
+	m, err := addPoints(p, &cfg, cameras)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(x float64) camera.Transform { return camera.Transform{R: camera.Identity.R, T: [3]float64{x}} }
+	file := writeFile(t, filepath.Join(t.TempDir(), "poses.yaml"), []byte("cameras:\n  synthetic-0: "+
+		"{rotation: [1, 0, 0, 0, 1, 0, 0, 0, 1], translation: [2000, 0, 0]}\n"))
+	solved := func() {
+		if err := m.Place(map[int]camera.Transform{0: at(1000)}); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := replace(m, cameraNames(cameras), calibrationAuto, file, solved); err != nil {
+		t.Fatal(err)
+	}
+	if got := newestPoses(t, p)[0]; got != at(2000) {
+		t.Errorf("the camera is at %v, want %v", got, at(2000))
+	}
 }
 
 // TestStoredPoses checks that the setting auto prefers poses stored with a take over markers.

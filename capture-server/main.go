@@ -87,10 +87,10 @@ func run(ctx context.Context, cfg Config) error {
 	var current atomic.Pointer[Config] // as last loaded
 	current.Store(&cfg)
 	target.Renew = func() connect.Target { return current.Load().target() }
-	move := func(string) error { return nil } // applies a calibration to the cameras
+	move := func(_, _ string) error { return nil } // applies a new calibration to the cameras
 	reload := func() (stop func()) {
 		return service.OnReload(ctx, log, cfg, settings.Reloaded(), func(next Config) error {
-			if err := move(next.Calibration); err != nil {
+			if err := move(current.Load().Calibration, next.Calibration); err != nil {
 				return err
 			}
 			logger.SetLevel(next.Log)
@@ -113,22 +113,21 @@ func run(ctx context.Context, cfg Config) error {
 		defer reload()()
 		return replayPrepared(ctx, dir, &cfg, target, ns, web, log)
 	}
-	take := pace.NewTake(cfg.Loop, log)
-	cameras, unplaced, err := openSources(ctx, &cfg, take, log)
-	if err != nil {
-		return err
-	}
 	tracer, err := trace.New(ctx, cfg.Trace, trace.Program{Name: "capture-server", Version: service.Version()}, log)
 	if err != nil {
 		return err
 	}
 	defer tracer.Close()
+	take := pace.NewTake(cfg.Loop, log)
+	cameras, unplaced, err := openSources(ctx, &cfg, take, log)
+	if err != nil {
+		return err
+	}
 	p := publish.New(publish.Config{Namespace: ns, Log: log, Metrics: reg, Tracer: tracer})
 	defer p.Close()
 	var m *points.Medium
 	if len(cameras) > 0 {
 		if m, err = addPoints(p, &cfg, cameras); err != nil {
-			closeCameras(cameras)
 			return err
 		}
 	}
@@ -162,15 +161,17 @@ func run(ctx context.Context, cfg Config) error {
 		all.Go(func() { s.place(placing, m, log) })
 	}
 	names := cameraNames(cameras)
-	move = func(calibration string) error { return replace(m, names, cfg.Calibration, calibration) }
+	abandon := func() { stop(); all.Wait() }
+	move = func(before, next string) error { return replace(m, names, before, next, abandon) }
 	defer reload()()
 	service.Ready(ctx, func() { p.Connected() })
 	return p.Run(ctx, target)
 }
 
 // replace moves the cameras to the poses of a calibration file. It may be the same file with new
-// poses.
-func replace(m *points.Medium, names []string, before, setting string) error {
+// poses. before is the setting that applies now; abandon ends the solving of poses from markers, which
+// would overwrite the file's.
+func replace(m *points.Medium, names []string, before, setting string, abandon func()) error {
 	p, err := loadPoses(setting)
 	switch {
 	case err != nil:
@@ -184,6 +185,7 @@ func replace(m *points.Medium, names []string, before, setting string) error {
 	if err != nil {
 		return err
 	}
+	abandon()
 	return m.Place(poses)
 }
 
@@ -195,7 +197,7 @@ func cameraNames(cameras []points.Camera) (names []string) {
 	return names
 }
 
-// addPoints adds the cameras to the session.
+// addPoints adds the cameras to the session, or closes them if it fails.
 func addPoints(p *publish.Publisher, cfg *Config, cameras []points.Camera) (*points.Medium, error) {
 	layout, _ := pointcloud.ParseLayout(cfg.Layout) // validated
 	m, err := points.New(p, points.Config{
@@ -204,6 +206,7 @@ func addPoints(p *publish.Publisher, cfg *Config, cameras []points.Camera) (*poi
 		DeliveryTimeout: cfg.DeliveryTimeout, Delivery: cfg.Delivery, AlwaysEncode: cfg.AlwaysEncode, Thin: cfg.Thin,
 	}, cameras)
 	if err != nil {
+		closeCameras(cameras)
 		return nil, err
 	}
 	return m, p.Add(m)
@@ -250,11 +253,7 @@ func addClouds(p *publish.Publisher, cfg *Config, take *pace.Take, first int) er
 	if err != nil {
 		return fail(err)
 	}
-	if err := p.Add(m); err != nil {
-		m.Close()
-		return err
-	}
-	return nil
+	return p.Add(m)
 }
 
 // errNotConnected fails the health check while there is no session.

@@ -17,7 +17,7 @@ import (
 )
 
 // TestReload checks that SIGHUP applies the calibration file's new poses immediately and a new
-// token at the next connection.
+// token at the next connection, and that removing the file is refused.
 func TestReload(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -47,15 +47,14 @@ func TestReload(t *testing.T) {
 	}
 	output("key", path("old.key"))
 	output("key", path("new.key"))
-	config := func(key string) {
+	config := func(key, calibration string) {
 		set(
 			"capture-server.yaml",
 			fmt.Sprintf("relay: moqt://%s/test\nsources: [synthetic]\nfps: 5\ncalibration: %s\ntoken: %s\n",
-				addr, path("poses.yaml"), token(key, "--publish", "test")),
+				addr, calibration, token(key, "--publish", "test")),
 		)
 	}
-	config("old.key")
-	place(1000)
+	config("old.key", calibrationNone)
 	start(t, filepath.Join(bin, "relay"), "--listen", addr, "--http", addr, "--auth-keys", path("old.key"),
 		"--auth-keys", path("new.key"))
 	server := start(t, filepath.Join(bin, "capture-server"), "--config", path("capture-server.yaml"))
@@ -70,17 +69,26 @@ func TestReload(t *testing.T) {
 		}
 		return events[0].Data.Pose.T[0]
 	}
-	if x := at(newestObject(ctx, t, sub)); x != 1000 {
-		t.Fatalf("the camera is at %g, want 1000", x)
+	if x := at(newestObject(ctx, t, sub)); x != 0 {
+		t.Fatalf("the camera is at %g, want 0", x)
 	}
-
+	reload := func(x float64) {
+		t.Helper()
+		server.Signal(syscall.SIGHUP)
+		for moved := false; !moved; {
+			document, _ := next(ctx, t, sub)
+			moved = at(document.payload) == x
+		}
+	}
+	place(1000)
+	config("old.key", path("poses.yaml"))
+	reload(1000)
 	place(2000)
-	config("new.key")
+	config("new.key", path("poses.yaml"))
+	reload(2000)
+	config("new.key", calibrationNone)
 	server.Signal(syscall.SIGHUP)
-	for moved := false; !moved; {
-		document, _ := next(ctx, t, sub)
-		moved = at(document.payload) == 2000
-	}
+	server.Line(`\"none\" takes effect after a restart`)
 
 	// Removing the old key ends the session that it authorized.
 	other := path("other.key")

@@ -110,11 +110,7 @@ func addSound(p *publish.Publisher, cfg *Config, cameras []points.Camera) error 
 	if err != nil {
 		return fail(err)
 	}
-	if err := p.Add(m); err != nil {
-		m.Close()
-		return err
-	}
-	return nil
+	return p.Add(m)
 }
 
 func (c *Config) openAudio(s audioSpec, cameras []points.Camera, log *slog.Logger) (audio.Input, error) {

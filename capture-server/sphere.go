@@ -87,7 +87,6 @@ func addSphere(ctx context.Context, p *publish.Publisher, cfg *Config) error {
 			return err
 		}
 		if err := p.Add(m); err != nil {
-			m.Close()
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
 )
 
@@ -51,6 +52,40 @@ func TestSIGHUP(t *testing.T) {
 	if _, hash := p.get("/certificate.sha256"); hash != second {
 		t.Errorf("after a wrong file certificate %s, want %s", hash, second)
 	}
+}
+
+// TestReloadFails checks that SIGHUP changes neither keys nor certificate if one of them cannot be
+// loaded.
+func TestReloadFails(t *testing.T) {
+	dir := t.TempDir()
+	config := filepath.Join(dir, "relay.yaml")
+	cert, key, _ := pair(t, dir, time.Now().Add(24*time.Hour))
+	old, next := newIssuer(t, "EdDSA"), newIssuer(t, "EdDSA")
+	set := func(keys, cert string) {
+		t.Helper()
+		yaml := fmt.Sprintf("auth: {keys: [%s]}\ntls: {certificate: %s, key: %s}\n", keys, cert, key)
+		if err := os.WriteFile(config, []byte(yaml), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(old.file, cert)
+	p := start(t, "--config", config)
+	_, hash := p.get("/certificate.sha256")
+	reload := func(says string) {
+		t.Helper()
+		p.Signal(syscall.SIGHUP)
+		eventually(t, says, func() bool { return strings.Contains(p.output(), says) })
+		if _, now := p.get("/certificate.sha256"); now != hash {
+			t.Errorf("certificate %s, want %s", now, hash)
+		}
+		publishing(t, p, old.publisher(), origin.NewTrack(points, nil, origin.Limits{})).Close(wire.NoError, "")
+	}
+	set(next.file, cert+".none")
+	reload("tls.certificate " + cert + ".none")
+	other, otherKey, _ := pair(t, t.TempDir(), time.Now().Add(24*time.Hour))
+	key = otherKey
+	set(next.file+".none", other)
+	reload("auth.keys: open " + next.file + ".none")
 }
 
 // TestReloadOfLimits checks that reloaded limits apply to existing sessions and tracks. Connected

@@ -233,8 +233,12 @@ func (s *server) startBackground(ctx context.Context) error {
 	return nil
 }
 
-// reload applies the settings that the settings table marks as reloadable.
+// reload applies the settings that the settings table marks as reloadable. On error nothing changes.
 func (s *server) reload(ctx context.Context, next Config) error {
+	useCertificate, err := s.cert.Prepare(next.certificate())
+	if err != nil {
+		return err
+	}
 	if s.authority != nil {
 		if !next.Auth.Enabled() {
 			return errors.New("auth.keys: disabling authentication requires a restart")
@@ -243,9 +247,8 @@ func (s *server) reload(ctx context.Context, next Config) error {
 			return err
 		}
 	}
-	if err := s.cert.Replace(next.certificate()); err != nil {
-		return err
-	}
+	// No error is possible from here on.
+	useCertificate()
 	s.limits.Replace(next.Limits)
 	s.log.SetLevel(next.Log)
 	s.router.SetLimits(next.routing())

@@ -142,3 +142,23 @@ func TestRecording(t *testing.T) {
 		})
 	}
 }
+
+// TestRecordingStallsAtItsEnd checks that a stall that skips the rest of a recording ends it.
+func TestRecordingStallsAtItsEnd(t *testing.T) {
+	path := ramp(t, 48000)
+	synctest.Test(t, func(t *testing.T) {
+		r, err := OpenRecording(path, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = r.Close() }()
+		var b Block
+		if err := r.Next(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		if err := r.Next(t.Context(), &b); !errors.Is(err, io.EOF) {
+			t.Errorf("%v, first sample %v; want the end", err, b.Samples[0])
+		}
+	})
+}

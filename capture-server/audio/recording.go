@@ -51,12 +51,12 @@ func (r *recording) Next(ctx context.Context, b *Block) error {
 		r.pace.start = time.Now()
 	}
 	n := int64(len(r.block) / r.sound.Channels)
-	if !r.loop && r.pace.at+n > r.sound.Length {
-		return io.EOF
-	}
 	first, at, lost, err := r.pace.wait(ctx, n)
 	if err != nil {
 		return err
+	}
+	if !r.loop && first+n > r.sound.Length {
+		return io.EOF
 	}
 	if err := r.read(first); err != nil {
 		return err

@@ -87,8 +87,8 @@ func New(cfg Config) *Publisher {
 	return p
 }
 
-// Add adds a medium and publishes the new catalog. Call it before Run. If it succeeds, the
-// publisher owns the medium.
+// Add adds a medium, which the publisher owns from now on, and publishes the new catalog. If Add
+// fails, it closes the medium. Call it before Run.
 func (p *Publisher) Add(m Medium) error {
 	p.mu.Lock()
 	p.media = append(p.media, &running{Medium: m})
@@ -98,6 +98,7 @@ func (p *Publisher) Add(m Medium) error {
 		p.mu.Lock()
 		p.media = p.media[:len(p.media)-1]
 		p.mu.Unlock()
+		m.Close()
 	}
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"unicode/utf8"
 
 	"holocast/internal/moqt"
 	"holocast/internal/multipath"
@@ -20,8 +21,8 @@ func ParsePath(text string) (p moqt.Path, err error) {
 	if !named {
 		where = name
 	}
-	if name == "" || where == "" || len(name) > multipath.MaxName {
-		return p, fmt.Errorf("path %q: want [NAME=]ADDRESS or [NAME=]INTERFACE, with a name of at most %d bytes",
+	if name == "" || where == "" || len(name) > multipath.MaxName || !utf8.ValidString(name) {
+		return p, fmt.Errorf("path %q: want [NAME=]ADDRESS or [NAME=]INTERFACE, with a UTF-8 name of at most %d bytes",
 			text, multipath.MaxName)
 	}
 	p.Name = name

@@ -20,7 +20,7 @@ func TestParsePath(t *testing.T) {
 			t.Errorf("%s: %+v, %v", text, p, err)
 		}
 	}
-	for _, text := range []string{"", "=wlan0", "wifi=", strings.Repeat("x", 33) + "=wlan0"} {
+	for _, text := range []string{"", "=wlan0", "wifi=", strings.Repeat("x", 33) + "=wlan0", "wlan\xff"} {
 		if p, err := ParsePath(text); err == nil {
 			t.Errorf("%q: %+v, want an error", text, p)
 		}

@@ -82,9 +82,13 @@ func (v *Video) Reopen(ctx context.Context) ([]string, error) {
 	if err := now.open(ctx, &v.Sphere.Color); err != nil {
 		return nil, fmt.Errorf("%s: %w", v.Input, err)
 	}
-	if now.layout != v.layout || now.rightFirst != v.rightFirst {
-		return nil, fmt.Errorf("%s: its pictures of %d×%d are now %s, but the session is %s; restart the session, or set --stereo",
-			v.Input, now.Info.Video.Width, now.Info.Video.Height, now.layout, v.layout)
+	if was, is := v.eyes(), now.eyes(); was != is {
+		hint := "restart the session"
+		if now.layout != v.layout {
+			hint += ", or set --stereo"
+		}
+		return nil, fmt.Errorf("%s: its pictures of %d×%d are now %s, but the session is %s; %s",
+			v.Input, now.Info.Video.Width, now.Info.Video.Height, is, was, hint)
 	}
 	if was, is := v.Info.Video, now.Info.Video; was.Width != is.Width || was.Height != is.Height {
 		now.Notes = append(now.Notes, fmt.Sprintf("pictures were %d×%d, now %d×%d; scaled to the published size",
@@ -95,6 +99,14 @@ func (v *Video) Reopen(ctx context.Context) ([]string, error) {
 	}
 	v.Info, v.colors, v.ambisonics = now.Info, now.colors, now.ambisonics
 	return now.Notes, nil
+}
+
+// eyes describes the layout of the input, such as "top-bottom".
+func (v *Video) eyes() string {
+	if v.rightFirst {
+		return v.layout + " with the right eye first"
+	}
+	return v.layout
 }
 
 // open probes the input. to is the colour space already published, or nil.

@@ -213,6 +213,26 @@ func TestMatroska(t *testing.T) {
 	}
 }
 
+// TestReopenEyes checks the error for an input whose eyes have changed places.
+func TestReopenEyes(t *testing.T) {
+	v, err := Open(t.Context(), matroska(t, "128x128", 0, 0), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	swapped, err := os.ReadFile(matroska(t, "128x128", 0, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(v.Input.File(), swapped, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const want = "its pictures of 128×128 are now top-bottom with the right eye first, but the session is top-bottom; " +
+		"restart the session"
+	if _, err := v.Reopen(t.Context()); err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+}
+
 // TestMatroskaTag reads Spherical Video V1 metadata from the Matroska tag that the RFC specifies.
 func TestMatroskaTag(t *testing.T) {
 	v, err := Open(t.Context(), film(t, "a.mkv", "128x96", "-metadata:s:v:0", "SPHERICAL-VIDEO=<rdf:SphericalVideo>"+

@@ -59,8 +59,8 @@ type Decision struct {
 
 // Stats counts packets and decisions.
 type Stats struct {
-	Received   int   `json:"received"`     // packets, without repetitions
-	Played     int   `json:"played"`       // packets, including the repeated ones
+	Received   int   `json:"received"`     // packets, without copies
+	Played     int   `json:"played"`       // packets, including copies
 	Repeated   int   `json:"repeated"`     // packets played from the copy in the next packet
 	Corrected  int64 `json:"corrected_us"` // by in-band error correction
 	Concealed  int64 `json:"concealed_us"`

@@ -21,12 +21,23 @@ var Stderr = New(os.Stderr)
 type Queue struct {
 	w io.Writer
 
-	mu       sync.Mutex
-	records  [][]byte
-	bytes    int           // bytes of records, including the one being written
-	done     chan struct{} // closed when everything is written; nil if nothing is queued
-	dropped  uint64
-	reported uint64 // part of dropped already logged
+	mu        sync.Mutex
+	records   [][]byte
+	bytes     int           // bytes of records, including the one being written
+	done      chan struct{} // closed when everything is written; nil if nothing is queued
+	full      dropped       // because the queue was full
+	unwritten dropped       // because writing failed
+	err       error         // of the last write that failed
+}
+
+// dropped counts records dropped for one reason.
+type dropped struct{ total, reported uint64 }
+
+// unreported returns the number of records to log and counts them as logged.
+func (d *dropped) unreported() uint64 {
+	n := d.total - d.reported
+	d.reported = d.total
+	return n
 }
 
 // New returns a queue for w.
@@ -37,7 +48,7 @@ func (q *Queue) Write(record []byte) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.bytes+len(record) > maxBytes {
-		q.dropped++
+		q.full.total++
 		return len(record), nil
 	}
 	q.records = append(q.records, append([]byte(nil), record...))
@@ -67,15 +78,20 @@ func (q *Queue) drain() {
 
 		q.mu.Lock()
 		q.bytes -= len(record)
-		lost := uint64(0)
+		var full, unwritten uint64
 		if err != nil {
-			q.dropped++
+			q.unwritten.total++
+			q.err = err
 		} else if q.bytes <= maxBytes/2 {
-			lost, q.reported = q.dropped-q.reported, q.dropped
+			full, unwritten = q.full.unreported(), q.unwritten.unreported()
 		}
+		err = q.err
 		q.mu.Unlock()
-		if lost > 0 {
-			slog.Warn("log records dropped: the log is read too slowly", "records", lost)
+		if full > 0 {
+			slog.Warn("log records dropped: the log is read too slowly", "records", full)
+		}
+		if unwritten > 0 {
+			slog.Warn("log records dropped: writing the log failed", "records", unwritten, "err", err)
 		}
 	}
 }
@@ -98,5 +114,5 @@ func (q *Queue) Flush(limit time.Duration) {
 func (q *Queue) Dropped() uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.dropped
+	return q.full.total + q.unwritten.total
 }

@@ -89,6 +89,38 @@ func TestFailingWriter(t *testing.T) {
 	})
 }
 
+// recovering fails the first writes.
+type recovering struct {
+	bytes.Buffer
+	failures int
+}
+
+func (r *recovering) Write(b []byte) (int, error) {
+	if r.failures > 0 {
+		r.failures--
+		return 0, errors.New("no space left on device")
+	}
+	return r.Buffer.Write(b)
+}
+
+// TestRecoveredWriter checks that records lost to failed writes are reported as such.
+func TestRecoveredWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &recovering{failures: 2}
+		q := New(w)
+		defer slog.SetDefault(slog.Default())
+		slog.SetDefault(slog.New(slog.NewTextHandler(q, nil)))
+		for range 3 {
+			fmt.Fprintln(q, "record")
+		}
+		q.Flush(time.Hour)
+		const want = `msg="log records dropped: writing the log failed" records=2 err="no space left on device"`
+		if log := w.String(); !strings.Contains(log, want) || strings.Contains(log, "slowly") {
+			t.Errorf("the log is %q, want %s", log, want)
+		}
+	})
+}
+
 // TestReuse checks that the caller may reuse a record's memory.
 func TestReuse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -5,10 +5,6 @@ import "C"
 
 import "fmt"
 
-// expectedLoss is the packet loss in percent that in-band error correction assumes. libopus then
-// spends bits on it in speech only.
-const expectedLoss = 5
-
 // Bitrate returns the bit rate for a number of channels, in bit/s: 64,000 for mono and 96,000 for
 // stereo.
 func Bitrate(channels int) int { return 32000 + 32000*channels }

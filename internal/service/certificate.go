@@ -67,21 +67,22 @@ type validityError struct {
 
 func (e *validityError) Error() string { return e.text }
 
-// Replace loads or generates the certificate from f and uses f from now on. On error the old
-// certificate and files stay in use.
-func (c *Certificate) Replace(f CertificateFiles) error {
+// Prepare loads or generates the certificate from f. use makes it current and uses f from now on.
+func (c *Certificate) Prepare(f CertificateFiles) (use func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if f.Certificate == "" && c.files.Certificate == "" && slices.Equal(f.Hosts, c.files.Hosts) {
-		return nil // clients have pinned the development certificate
+		return func() {}, nil // clients have pinned the development certificate
 	}
-	old := c.files
-	c.files = f
-	if err := c.load(c.clock()); err != nil {
-		c.files = old
-		return err
+	next := &Certificate{files: f}
+	if err := next.load(c.clock()); err != nil {
+		return nil, err
 	}
-	return nil
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.files, c.current, c.read, c.failed = next.files, next.current, next.read, ""
+	}, nil
 }
 
 func (c *Certificate) load(now time.Time) error {

@@ -19,7 +19,8 @@ import (
 func NewRegistry(cs ...prometheus.Collector) *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	log := NewMetrics("holocast_log_")
-	dropped := log.Counter("records_dropped_total", "Log records dropped because the log was read too slowly.")
+	dropped := log.Counter("records_dropped_total",
+		"Log records dropped because the log was read too slowly or writing it failed.")
 	log.Read(func(put Put) { put(dropped, float64(logqueue.Stderr.Dropped())) })
 	reg.MustRegister(log)
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

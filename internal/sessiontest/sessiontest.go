@@ -4,6 +4,7 @@ package sessiontest
 import (
 	"crypto/tls"
 	"log/slog"
+	"net"
 	"testing"
 	"time"
 
@@ -15,11 +16,18 @@ import (
 // Connect returns both ends of a session, which ends with the test.
 func Connect(t *testing.T, client, server moqt.Handler) (c, s *moqt.Session) {
 	t.Helper()
+	return Over(t, nil, nil, client, server)
+}
+
+// Over is like Connect, from one end of an emulated network to the server at another; nil means a UDP
+// socket of this machine.
+func Over(t *testing.T, from, at net.PacketConn, client, server moqt.Handler) (c, s *moqt.Session) {
+	t.Helper()
 	cert, err := devcert.Generate(time.Now(), "localhost", "127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := moqt.Config{Log: slog.New(slog.DiscardHandler)}
+	cfg := moqt.Config{Log: slog.New(slog.DiscardHandler), Packets: at}
 	ln, err := moqt.Listen(
 		"127.0.0.1:0",
 		moqt.ListenConfig{Config: cfg, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}},
@@ -36,6 +44,7 @@ func Connect(t *testing.T, client, server moqt.Handler) (c, s *moqt.Session) {
 		}
 		accepted <- s
 	}()
+	cfg.Packets = from
 	c, err = moqt.Dial(
 		t.Context(),
 		"moqt://"+ln.Addr().String()+"/test",

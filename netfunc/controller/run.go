@@ -87,14 +87,17 @@ func run(ctx context.Context, cfg Config) (err error) {
 			return err
 		}
 		auth.ClientCertificates = cfg.HTTP.ClientCA != "" // verified by the listener
+		useCertificate := func() {}
 		if cert != nil && next.HTTP.Certificate != "" {
-			if err := cert.Replace(next.certificate()); err != nil {
+			if useCertificate, err = cert.Prepare(next.certificate()); err != nil {
 				return err
 			}
 		}
 		if err := plane.SetKey(key); err != nil {
 			return err
 		}
+		// No error is possible from here on.
+		useCertificate()
 		plane.SetPolicy(next.policy())
 		handler.SetAuth(auth)
 		handler.SetRate(rest.Rate{PerSecond: next.HTTP.Rate, Burst: next.HTTP.Burst})

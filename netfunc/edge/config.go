@@ -16,6 +16,7 @@ import (
 	"holocast/internal/config"
 	"holocast/netfunc/api"
 	"holocast/netfunc/bpf"
+	"holocast/netfunc/edge/probe"
 	"holocast/netfunc/elimination"
 	"holocast/netfunc/signal"
 )
@@ -347,10 +348,10 @@ func contain(prefixes []netip.Prefix, a netip.Addr) bool {
 func (c *Config) validateProbe() error {
 	p := c.Probe
 	switch {
-	case p.Every < 5*time.Millisecond:
-		return fmt.Errorf("probe.every %v is below 5ms", p.Every)
-	case p.Timeout < p.Every:
-		return fmt.Errorf("probe.timeout %v is below probe.every, %v", p.Timeout, p.Every)
+	case p.Every < probe.MinEvery || p.Every > probe.MaxEvery:
+		return fmt.Errorf("probe.every %v: want %v to %v", p.Every, probe.MinEvery, probe.MaxEvery)
+	case p.Timeout < p.Every || p.Timeout > probe.MaxTimeout:
+		return fmt.Errorf("probe.timeout %v: want probe.every, %v, to %v", p.Timeout, p.Every, probe.MaxTimeout)
 	case p.Down < 2*p.Every:
 		return fmt.Errorf("probe.down %v is below twice probe.every, %v", p.Down, p.Every)
 	}

@@ -349,8 +349,11 @@ func (d *daemon) routeToController(ctx context.Context) (string, error) {
 		return "", err
 	}
 	routes, err := netlink.RouteGet(remote.AsSlice())
-	if err != nil || len(routes) == 0 {
+	if err != nil {
 		return "", fmt.Errorf("no route from %s to %s: %w", local, remote, err)
+	}
+	if len(routes) == 0 {
+		return "", fmt.Errorf("no route from %s to %s", local, remote)
 	}
 	i, err := net.InterfaceByIndex(routes[0].LinkIndex)
 	if err != nil {

@@ -58,8 +58,8 @@ var settings = slices.Concat(
 	config.Table{
 		{Key: "probe", Reload: true, Help: "UDP packets between the edges that measure each path."},
 		{Key: "probe.port", Range: config.Positive, Help: "UDP port of probes, the same at both edges."},
-		{Key: "probe.every", Help: "Interval between the probes of a path, at least 5ms."},
-		{Key: "probe.timeout", Help: "Time after which a probe counts as lost."},
+		{Key: "probe.every", Help: "Interval between the probes of a path, 5ms to 1s."},
+		{Key: "probe.timeout", Help: "Time after which a probe counts as lost, probe.every to 1s."},
 		{
 			Key:  "probe.down",
 			Help: "Time without answers after which a path is not used if others have answers.",

@@ -243,6 +243,8 @@ func TestParseKeys(t *testing.T) {
 		"another curve":        {p384PEM, 0, "P-256"},
 		"small RSA":            {small, 0, "RS256 needs at least 2048"},
 		"a request":            {block("CERTIFICATE REQUEST", pkix, nil), 0, "which is not a key"},
+		"damaged key":          {block("PRIVATE KEY", private[1:], nil), 0, `holds a PEM block "PRIVATE KEY" that cannot`},
+		"damaged certificate":  {block("CERTIFICATE", pkix, nil), 0, `holds a PEM block "CERTIFICATE" that cannot`},
 	} {
 		keys, err := parseKeys([]byte(c.file))
 		if len(keys) != c.keys || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {

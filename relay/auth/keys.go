@@ -208,26 +208,30 @@ func parseSet(all []json.RawMessage) (keys []Key, err error) {
 	return keys, nil
 }
 
-func parsePEM(block *pem.Block) (any, error) {
+func parsePEM(block *pem.Block) (key any, err error) {
 	switch block.Type {
 	case "PUBLIC KEY":
-		return x509.ParsePKIXPublicKey(block.Bytes)
+		key, err = x509.ParsePKIXPublicKey(block.Bytes)
 	case "RSA PUBLIC KEY":
-		return x509.ParsePKCS1PublicKey(block.Bytes)
+		key, err = x509.ParsePKCS1PublicKey(block.Bytes)
 	case "PRIVATE KEY":
-		return x509.ParsePKCS8PrivateKey(block.Bytes)
+		key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
 	case "EC PRIVATE KEY":
-		return x509.ParseECPrivateKey(block.Bytes)
+		key, err = x509.ParseECPrivateKey(block.Bytes)
 	case "RSA PRIVATE KEY":
-		return x509.ParsePKCS1PrivateKey(block.Bytes)
+		key, err = x509.ParsePKCS1PrivateKey(block.Bytes)
 	case "CERTIFICATE":
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, err
+		var c *x509.Certificate
+		if c, err = x509.ParseCertificate(block.Bytes); err == nil {
+			key = c.PublicKey
 		}
-		return c.PublicKey, nil
+	default:
+		return nil, fmt.Errorf("holds a PEM block %q, which is not a key", block.Type)
 	}
-	return nil, fmt.Errorf("holds a PEM block %q, which is not a key", block.Type)
+	if err != nil {
+		return nil, fmt.Errorf("holds a PEM block %q that cannot be read: %w", block.Type, err)
+	}
+	return key, nil
 }
 
 // ReadKeys reads keys from a file, an https:// URL or a loopback http:// URL.

@@ -133,7 +133,7 @@ func (p *publisher) attackSound(group uint64, at time.Time) uint64 {
 		props.Timestamp = at.Add(time.Hour)
 	case 6:
 		props.Timestamp = time.UnixMicro(0)
-	case 7: // a repetition beyond the limit
+	case 7: // a copy beyond the limit
 		props.Previous = make([]byte, 1276)
 	}
 	p.sendSound(group, props, payload)

@@ -38,7 +38,7 @@ it("puts packets in order, and does not wait long for missing ones", () => {
 
 it.each<[string, number[], string[]]>([
   ["in order", [0, 1, 2], ["0:0", "1:1", "2:2"]],
-  ["after a loss, from the repetition", [0, 2, 3], ["0:0", "1:1", "2:2", "3:3"]],
+  ["after a loss, from the copy in the next packet", [0, 2, 3], ["0:0", "1:1", "2:2", "3:3"]],
   ["after two losses", [0, 3], ["0:0", "2:2", "3:3"]],
   ["without duplicates and late packets", [0, 1, 1, 3, 2, 4], ["0:0", "1:1", "2:2", "3:3", "4:4"]],
   ["from a restarted publisher", [500, 0, 1], ["500:244", "restart", "0:0", "1:1"]],
@@ -59,7 +59,7 @@ it.each<[string, Parameters<typeof packet>[1], string]>([
   ["a far timestamp", { stamp: BigInt(1000 * (NOW + 25_000)) }, "a timestamp 25 s after the session's clock"],
   ["an old timestamp", { stamp: 0n }, "a timestamp 1000000000 s before the session's clock"],
   ["a huge timestamp", { stamp: (1n << 62n) - 1n }, "a timestamp 4610686018427 s after the session's clock"],
-  ["a large repetition", { previous: new Uint8Array(1276).fill(TOC) }, "1276 bytes, more than 1275"],
+  ["a large copy", { previous: new Uint8Array(1276).fill(TOC) }, "1276 bytes, more than 1275"],
 ])("refuses %s", (_, o, reason) => {
   const { r, decoded } = receiver();
   r.add(packet(0), NOW, NOW, true);

@@ -5,8 +5,6 @@ package fakepath
 
 import (
 	"bytes"
-	"crypto/tls"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -15,9 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"holocast/internal/devcert"
 	"holocast/internal/moqt"
-	"holocast/internal/moqt/wire"
+	"holocast/internal/sessiontest"
 )
 
 // Test runs f in a bubble that supports quic-go's connections. Its clock starts after the process
@@ -79,41 +76,8 @@ func (p *Path) Close() {
 // with the test.
 func (p *Path) Connect(t *testing.T, client, server moqt.Handler) (c, s *moqt.Session) {
 	t.Helper()
-	cert, err := devcert.Generate(time.Now(), p.A.addr.IP.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := moqt.Config{Log: slog.New(slog.DiscardHandler), Packets: p.A}
-	ln, err := moqt.Listen("", moqt.ListenConfig{Config: cfg, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(p.Close)
-	t.Cleanup(func() { _ = ln.Close() })
-	accepted := make(chan *moqt.Session, 1)
-	go func() {
-		s, err := ln.Accept(t.Context())
-		if err == nil {
-			s.Serve(server)
-		}
-		accepted <- s
-	}()
-	cfg.Packets = p.B
-	c, err = moqt.Dial(
-		t.Context(),
-		"moqt://"+p.A.addr.String()+"/test",
-		devcert.Pinned(devcert.Hash(cert)),
-		client,
-		cfg,
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close(wire.NoError, "") })
-	if s = <-accepted; s == nil {
-		t.Fatal("no session accepted")
-	}
-	return c, s
+	return sessiontest.Over(t, p.B, p.A, client, server)
 }
 
 // overhead is the size of a packet's Ethernet, IP and UDP headers in bytes.

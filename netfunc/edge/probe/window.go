@@ -4,20 +4,32 @@ package probe
 
 import "time"
 
-// remembered is the number of probes from which loss and minimum round-trip time are computed.
-const remembered = 128
+// Limits of a Prober.
+const (
+	MinEvery = 5 * time.Millisecond
+	// MaxEvery and MaxTimeout ensure that some of the recent probes are answered or lost.
+	MaxEvery   = recent / 2
+	MaxTimeout = recent / 2
+)
+
+const (
+	// recent is the maximum age of probes that count for the current state of a path.
+	recent = 2 * time.Second
+	// counted is the number of probes from which loss and minimum round-trip time are computed.
+	counted = 128
+	// remembered is the number of probes kept: at any interval, all recent ones.
+	remembered = 512
+)
 
 // A window holds the newest probes of a path.
 type window struct {
 	timeout time.Duration
 	next    uint32 // sequence number of the next probe
+	newest  uint32 // sequence number of the newest answered probe
 	probes  [remembered]sent
+	silent  time.Time // since the first probe sent after newest; zero = none sent
 	stats   Stats
 }
-
-// recent is the maximum age of probes that count for the current state of a path. It exceeds the
-// default probe.timeout, after which a probe counts as lost.
-const recent = 2 * time.Second
 
 // sent is a probe.
 type sent struct {
@@ -29,9 +41,9 @@ type sent struct {
 // Stats are the statistics of a path's probes.
 type Stats struct {
 	RTT    time.Duration // of the last answer; 0 = none yet
-	MinRTT time.Duration // minimum of the newest 128 probes
-	Lost   int           // probes of the newest 128 not answered in time
-	Loss   float64       // fraction of the newest 128 probes not answered in time, 0 to 1
+	MinRTT time.Duration // minimum of the newest 128 probes answered or lost
+	Lost   int           // probes of these 128 not answered in time
+	Loss   float64       // fraction of these 128 not answered in time, 0 to 1
 	// RecentRTT is the mean round-trip time of the last two seconds' probes, RecentLoss the
 	// fraction of them that was lost.
 	RecentRTT  time.Duration
@@ -49,6 +61,9 @@ func (w *window) sending(now time.Time) uint32 {
 	w.next++
 	w.probes[n%remembered] = sent{at: now}
 	w.stats.Sent++
+	if w.silent.IsZero() {
+		w.silent = now
+	}
 	return n
 }
 
@@ -61,6 +76,12 @@ func (w *window) answered(n uint32, now time.Time, dwell time.Duration) bool {
 	p := &w.probes[n%remembered]
 	if p.answered {
 		return false
+	}
+	if w.stats.Answered == 0 || int32(n-w.newest) > 0 {
+		w.newest, w.silent = n, time.Time{}
+		if n+1 != w.next {
+			w.silent = w.probes[(n+1)%remembered].at
+		}
 	}
 	// A clock adjustment must not yield a negative round-trip time.
 	p.answered, p.rtt = true, max(now.Sub(p.at)-dwell, time.Microsecond)
@@ -79,19 +100,17 @@ func (w *window) at(now time.Time) Stats {
 		if !p.answered && now.Sub(p.at) < w.timeout {
 			continue
 		}
-		all.add(p)
+		if all.answered+all.lost < counted {
+			all.add(p)
+		}
 		if now.Sub(p.at) < recent {
 			late.add(p)
 		}
 	}
 	s.MinRTT, s.Lost, s.Loss = all.least, all.lost, all.loss()
 	s.RecentRTT, s.RecentLoss = late.mean(), late.loss()
-	for back := range uint32(min(remembered, w.stats.Sent)) {
-		p := w.probes[(w.next-1-back)%remembered]
-		if p.answered {
-			break
-		}
-		s.Silent = now.Sub(p.at)
+	if !w.silent.IsZero() {
+		s.Silent = now.Sub(w.silent)
 	}
 	return s
 }

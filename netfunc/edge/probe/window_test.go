@@ -107,8 +107,44 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestForgotten checks that probes older than the newest 128 do not count, and that sequence numbers
-// wrap around.
+// TestDeadPath checks that a path that stops answering has a loss of 1 once all probes have timed out,
+// and that its silence is measured, at every permitted interval and timeout.
+func TestDeadPath(t *testing.T) {
+	const silence = time.Hour
+	for _, every := range []time.Duration{MinEvery, 100 * time.Millisecond, MaxEvery} {
+		for _, timeout := range []time.Duration{every, MaxTimeout} {
+			w := &window{timeout: timeout}
+			now := time.Unix(1_700_000_000, 0)
+			w.answered(w.sending(now), now, 0)
+			now = now.Add(every)
+			for began := now; now.Sub(began) <= silence; now = now.Add(every) {
+				w.sending(now)
+			}
+			now = now.Add(-time.Nanosecond) // just before the next probe
+			s := w.at(now)
+			if s.RecentLoss != 1 || s.Loss != 1 || s.Lost != counted || s.Silent < silence {
+				t.Errorf("probes every %v, lost after %v: %+v, want a loss of 1 and a silence of %v", every, timeout, s, silence)
+			}
+		}
+	}
+}
+
+// TestLateAnswer checks that the answer to an old probe does not end the silence after it.
+func TestLateAnswer(t *testing.T) {
+	w := &window{timeout: time.Second}
+	now := time.Unix(1_700_000_000, 0)
+	first := w.sending(now)
+	second := w.sending(now.Add(100 * time.Millisecond))
+	w.sending(now.Add(200 * time.Millisecond))
+	for _, n := range []uint32{second, first} {
+		w.answered(n, now.Add(300*time.Millisecond), 0)
+		if s := w.at(now.Add(300 * time.Millisecond)); s.Silent != 100*time.Millisecond {
+			t.Errorf("after the answer to probe %d: %v of silence, want 100ms", n, s.Silent)
+		}
+	}
+}
+
+// TestForgotten checks that old probes do not count, and that sequence numbers wrap around.
 func TestForgotten(t *testing.T) {
 	w := &window{timeout: time.Second, next: 1<<32 - 200}
 	now := time.Unix(1_700_000_000, 0)

@@ -17,7 +17,6 @@ import (
 	"holocast/internal/camera"
 	"holocast/internal/catalog"
 	"holocast/internal/connect"
-	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/plyfile"
 	"holocast/internal/pointcloud"
@@ -111,27 +110,12 @@ func (x *reader) close() error {
 // findCameras selects the cameras' tracks from the recording's first catalog, and reads their
 // poses.
 func (x *reader) findCameras(path string) error {
-	r, err := recording.Open(path)
+	r, root, c, err := openCatalog(path)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = r.Close() }() // read-only
-	o, err := recording.FirstCatalog(path, r, nil)
-	if err != nil {
-		return err
-	}
-	var track moqt.Properties
-	for _, t := range r.Info.Tracks {
-		if t.Track.String() == o.Track.String() {
-			track = t.Properties
-		}
-	}
-	var first catalog.Reader
-	c, err := first.Read(o.Payload, moqt.Properties(o.Properties), track)
-	if err != nil {
-		return fmt.Errorf("recording %s: %w", path, err)
-	}
-	x.root = o.Track
+	x.root = root
 	for _, n := range x.cfg.Cameras {
 		if !slices.Contains(c.Cameras(), n) {
 			return fmt.Errorf("recording %s has no camera %d, only %v", path, n, c.Cameras())

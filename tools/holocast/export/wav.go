@@ -13,7 +13,6 @@ import (
 	"holocast/internal/catalog"
 	"holocast/internal/connect"
 	"holocast/internal/loc"
-	"holocast/internal/moqt"
 	"holocast/internal/pointcloud"
 	"holocast/internal/recording"
 	"holocast/internal/wav"
@@ -65,29 +64,14 @@ func WAV(ctx context.Context, path, out string, cfg Config) (Sound, error) {
 // microphones returns the recorded sound tracks by full name, and the capture time of the first frame
 // or the zero time.
 func microphones(path string) (tracks map[string]catalog.Track, first time.Time, err error) {
-	r, err := recording.Open(path)
+	r, root, c, err := openCatalog(path)
 	if err != nil {
 		return nil, first, err
 	}
 	defer func() { _ = r.Close() }() // read-only
-	o, err := recording.FirstCatalog(path, r, nil)
-	if err != nil {
-		return nil, first, err
-	}
-	var properties moqt.Properties
-	for _, t := range r.Info.Tracks {
-		if t.Track.String() == o.Track.String() {
-			properties = t.Properties
-		}
-	}
-	var reader catalog.Reader
-	c, err := reader.Read(o.Payload, moqt.Properties(o.Properties), properties)
-	if err != nil {
-		return nil, first, fmt.Errorf("recording %s: %w", path, err)
-	}
 	tracks = map[string]catalog.Track{}
 	for _, t := range c.Sounds() {
-		tracks[connect.TrackName(o.Track.Namespace, t).String()] = t
+		tracks[connect.TrackName(root.Namespace, t).String()] = t
 	}
 	if len(tracks) == 0 {
 		return nil, first, fmt.Errorf("recording %s has no microphones", path)

@@ -65,9 +65,9 @@ pub struct Decision {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
 pub struct Counts {
-    /// Packets, not counting repeated copies.
+    /// Packets, without copies.
     pub received: u64,
-    /// Packets, including the repeated ones.
+    /// Packets, including copies.
     pub played: u64,
     /// Packets played from the copy in the next one.
     pub repeated: u64,

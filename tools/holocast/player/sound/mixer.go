@@ -64,7 +64,7 @@ type Format struct {
 type Packet struct {
 	Timestamp time.Time // capture time of its first sample
 	Data      []byte
-	Previous  []byte // the repeated previous packet, or nil
+	Previous  []byte // copy of the previous packet, or nil
 }
 
 // track is one microphone.

@@ -254,7 +254,7 @@ func TestHostilePackets(t *testing.T) {
 		{"truncated", func(s *scene) Packet { p := good(s); p.Data = []byte{0x03}; return p }, "truncated"},
 		{"past", func(s *scene) Packet { p := good(s); p.Timestamp = time.UnixMicro(0); return p }, "from the clock"},
 		{"future", func(s *scene) Packet { p := good(s); p.Timestamp = p.Timestamp.Add(time.Hour); return p }, "from the clock"},
-		{"large repetition", func(s *scene) Packet { p := good(s); p.Previous = make([]byte, 60_000); return p }, "60000 bytes"},
+		{"large copy", func(s *scene) Packet { p := good(s); p.Previous = make([]byte, 60_000); return p }, "60000 bytes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newScene(t)

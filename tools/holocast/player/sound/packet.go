@@ -43,15 +43,14 @@ func samplesOf(packet []byte) (int, error) {
 	return n, err
 }
 
-// check returns an error if a packet, or the previous packet that it repeats, contradicts its
-// track.
+// check returns an error if a packet, or its copy of the previous packet, contradicts its track.
 func check(p Packet, t *track) error {
 	if err := checkOne(p.Data, t); err != nil {
 		return err
 	}
 	if p.Previous != nil {
 		if err := checkOne(p.Previous, t); err != nil {
-			return fmt.Errorf("repeated packet: %w", err)
+			return fmt.Errorf("copy of the previous packet: %w", err)
 		}
 	}
 	return nil

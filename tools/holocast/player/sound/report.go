@@ -22,7 +22,7 @@ type Report struct {
 	CorrectedMS float64  `json:"corrected_ms"`     // by in-band error correction
 	PlayedS     float64  `json:"played_s"`
 	Packets     int      `json:"packets"`
-	Repeated    int      `json:"packets_repeated"` // played from the repetition in their successor
+	Repeated    int      `json:"packets_repeated"` // played from the copy in the next packet
 	Late        int      `json:"packets_late"`
 	Refused     int      `json:"packets_refused"` // contradict the track or the clock
 	Overflowed  int      `json:"packets_overflowed"`

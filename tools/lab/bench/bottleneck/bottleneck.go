@@ -68,15 +68,6 @@ func Parts() []string { return []string{cameraPart, tilesPart, datagramsPart} }
 
 func (o Options) has(part string) bool { return len(o.Parts) == 0 || slices.Contains(o.Parts, part) }
 
-func (o Options) check() error {
-	for _, part := range o.Parts {
-		if !slices.Contains(Parts(), part) {
-			return fmt.Errorf("no part %q; want one of %s", part, strings.Join(Parts(), ", "))
-		}
-	}
-	return nil
-}
-
 // With returns r, completed with the parts of an earlier result that r lacks.
 func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	var old Result

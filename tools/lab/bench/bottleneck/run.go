@@ -16,8 +16,10 @@ import (
 	"holocast/internal/moqt/wire"
 	"holocast/internal/netlab"
 	"holocast/internal/netlab/topology"
+	"holocast/internal/pause"
 	"holocast/internal/quiccc"
 	"holocast/tools/lab/bench/internal/direct"
+	"holocast/tools/lab/bench/internal/part"
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
@@ -38,7 +40,7 @@ func paths(quick bool) []Path {
 
 // Run runs the benchmark. It needs permission to create network namespaces.
 func Run(ctx context.Context, o Options) (Result, error) {
-	if err := errors.Join(o.check(), netlab.Supported()); err != nil {
+	if err := errors.Join(part.Check(o.Parts, Parts()), netlab.Supported()); err != nil {
 		return Result{}, err
 	}
 	if !quiccc.Patched() {
@@ -186,26 +188,18 @@ func measure(ctx context.Context, path Path, contender string, warmup, duration 
 	failed := make(chan error, 2)
 	running.Go(func() { failed <- v.receive(ctx, sub) })
 	running.Go(func() { failed <- sendFrames(ctx, v.began, FrameBytes, src.send) })
-	pause := func(d time.Duration) error {
-		select {
-		case err := <-failed:
-			return err
-		case <-time.After(d):
-			return nil
-		}
-	}
-	if err := pause(warmup); err != nil {
+	if err := pause.Unless(failed, warmup); err != nil {
 		return r, err
 	}
 	l.lab.Mark()
 	v.measuring.Store(true)
 	from, received := time.Since(v.began), v.session.Stats().BytesReceived
-	if err := pause(duration); err != nil {
+	if err := pause.Unless(failed, duration); err != nil {
 		return r, err
 	}
 	v.measuring.Store(false)
 	to, received := time.Since(v.began), v.session.Stats().BytesReceived-received
-	if err := pause(lateFrame); err != nil { // for frames in flight
+	if err := pause.Unless(failed, lateFrame); err != nil { // for frames in flight
 		return r, err
 	}
 	r = Measurement{Path: path, Contender: contender, Seconds: (to - from).Seconds()}

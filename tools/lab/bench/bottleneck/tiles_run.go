@@ -13,6 +13,7 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
+	"holocast/internal/pause"
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
@@ -190,28 +191,20 @@ func measureTiles(ctx context.Context, path Path, contender string, warmup, dura
 	}
 	began := time.Now()
 	sending.Go(func() { failed <- sendTiles(ctx, v.began, src) })
-	pause := func(until time.Time) error {
-		select {
-		case err := <-failed:
-			return err
-		case <-time.After(time.Until(until)):
-			return nil
-		}
-	}
-	if err := pause(began.Add(warmup)); err != nil {
+	if err := pause.Unless(failed, time.Until(began.Add(warmup))); err != nil {
 		return r, err
 	}
 	l.lab.Mark()
 	bytes := v.session.Stats().BytesReceived
 	v.measure(true)
-	if err := pause(began.Add(warmup + duration)); err != nil {
+	if err := pause.Unless(failed, time.Until(began.Add(warmup+duration))); err != nil {
 		return r, err
 	}
 	v.measure(false)
 	bytes = v.session.Stats().BytesReceived - bytes
 
 	// Wait until the last group, which has just ended, would count as late.
-	if err := pause(began.Add(warmup + duration + lateFrame)); err != nil {
+	if err := pause.Unless(failed, time.Until(began.Add(warmup+duration+lateFrame))); err != nil {
 		return r, err
 	}
 	r = TileMeasurement{Path: path, Contender: contender, Seconds: duration.Seconds()}

@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"holocast/internal/netlab"
 	"holocast/internal/netlab/topology"
 	"holocast/internal/quiccc"
+	"holocast/tools/lab/bench/internal/part"
 )
 
 // Paths in addition to the built-in ones. pathN-varying is path N of Table I with continuously
@@ -58,10 +58,8 @@ const attempts = 3
 
 // Run runs the benchmark. It needs permission to create network namespaces.
 func Run(ctx context.Context, o Options) (Result, error) {
-	for _, part := range o.Parts {
-		if !slices.Contains(Parts(), part) {
-			return Result{}, fmt.Errorf("no part %q; want one of %s", part, strings.Join(Parts(), ", "))
-		}
+	if err := part.Check(o.Parts, Parts()); err != nil {
+		return Result{}, err
 	}
 	if err := netlab.Supported(); err != nil {
 		return Result{}, err

@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"holocast/netfunc/api"
+	"holocast/tools/lab/bench/internal/part"
 )
 
 // Options configure Run.
@@ -183,10 +183,8 @@ func (o Options) choose() (ls []level, ms []Mode, err error) {
 	if o.App != "" && !slices.Contains(apps, o.App) {
 		return nil, nil, fmt.Errorf("no application %q; want %s, %s or %s", o.App, Push, LiveScan, Uplink)
 	}
-	for _, p := range o.Parts {
-		if names := o.App.parts(); !slices.Contains(names, p) {
-			return nil, nil, fmt.Errorf("no part %q; want one of %s", p, strings.Join(names, ", "))
-		}
+	if err := part.Check(o.Parts, o.App.parts()); err != nil {
+		return nil, nil, err
 	}
 	for _, l := range levels {
 		if slices.Contains(o.Parts, l.name) {

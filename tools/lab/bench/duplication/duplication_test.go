@@ -72,9 +72,12 @@ func TestFrames(t *testing.T) {
 	if s := sum(frames, time.Minute, 2*time.Minute); s.frames != 0 || s.fps != 0 {
 		t.Errorf("summary without frames: %+v", s)
 	}
-	for _, text := range []string{"", "camera\n0,1,2\n"} {
-		if _, err := readFrames(strings.NewReader(text), begun); err == nil {
-			t.Errorf("%q is taken", text)
+	for text, want := range map[string]string{
+		"":                "read the frame list: unexpected EOF",
+		"camera\n0,1,2\n": `frame list: "0,1,2": unexpected EOF`,
+	} {
+		if _, err := readFrames(strings.NewReader(text), begun); err == nil || err.Error() != want {
+			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
 }

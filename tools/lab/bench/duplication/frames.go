@@ -2,6 +2,7 @@ package duplication
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -25,7 +26,7 @@ func readFrames(r io.Reader, begun time.Time) ([]frame, error) {
 	seen := map[uint32]bool{}
 	lines := bufio.NewScanner(r)
 	if !lines.Scan() {
-		return nil, fmt.Errorf("frame list is empty: %w", lines.Err())
+		return nil, fmt.Errorf("read the frame list: %w", cmp.Or(lines.Err(), io.ErrUnexpectedEOF))
 	}
 	for lines.Scan() {
 		var camera, captured, arrived, shown int64

@@ -191,8 +191,11 @@ func address(node *netlab.Node, device string) (netip.Addr, error) {
 		return netip.Addr{}, fmt.Errorf("%s in %s: %w", device, node.Name, err)
 	}
 	list, err := handle.AddrList(link, 2 /* AF_INET */)
-	if err != nil || len(list) == 0 {
-		return netip.Addr{}, fmt.Errorf("%s in %s has no IPv4 address: %w", device, node.Name, err)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("addresses of %s in %s: %w", device, node.Name, err)
+	}
+	if len(list) == 0 {
+		return netip.Addr{}, fmt.Errorf("%s in %s has no IPv4 address", device, node.Name)
 	}
 	a, _ := netip.AddrFromSlice(list[0].IP)
 	return a.Unmap(), nil

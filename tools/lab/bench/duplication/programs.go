@@ -134,15 +134,20 @@ func (x *process) stop() error {
 	return nil
 }
 
-// failure describes why the process ended unexpectedly.
+// failure describes why the process ended unexpectedly. Call it after done is closed.
 func (x *process) failure() error {
-	text, _ := os.ReadFile(x.log)
-	lines := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
 	err := x.err
 	if err == nil {
 		err = errors.New("exit status 0")
 	}
-	return fmt.Errorf("%s ended: %w\n  %s", x.name, err, strings.Join(lines[max(0, len(lines)-12):], "\n  "))
+	return fmt.Errorf("%s ended: %w%s", x.name, err, x.tail())
+}
+
+// tail returns the last lines of the process's stderr, each after a line break.
+func (x *process) tail() string {
+	text, _ := os.ReadFile(x.log)
+	lines := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
+	return "\n  " + strings.Join(lines[max(0, len(lines)-12):], "\n  ")
 }
 
 // awaitOutput waits until the process's stderr contains text and returns stderr.
@@ -158,7 +163,7 @@ func (x *process) awaitOutput(ctx context.Context, text string, limit time.Durat
 		case <-x.done:
 			return "", x.failure()
 		case <-deadline:
-			return "", fmt.Errorf("%s did not print %q within %v: %w", x.name, text, limit, x.failure())
+			return "", fmt.Errorf("%s did not print %q within %v%s", x.name, text, limit, x.tail())
 		case <-ctx.Done():
 			return "", ctx.Err()
 		}

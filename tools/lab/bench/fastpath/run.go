@@ -11,13 +11,13 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"holocast/tools/lab/bench/internal/load"
+	"holocast/tools/lab/bench/internal/part"
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
@@ -92,10 +92,8 @@ func (m *measured) cell() Cell {
 
 // Run runs the benchmark. It needs root.
 func Run(ctx context.Context, o Options) (r Result, err error) {
-	for _, part := range o.Parts {
-		if !slices.Contains(Parts(), part) {
-			return r, fmt.Errorf("no part %q; want one of %s", part, strings.Join(Parts(), ", "))
-		}
+	if err := part.Check(o.Parts, Parts()); err != nil {
+		return r, err
 	}
 	has := func(part string) bool { return len(o.Parts) == 0 || slices.Contains(o.Parts, part) }
 	relay, remove, err := load.Binary(ctx, o.Relay)

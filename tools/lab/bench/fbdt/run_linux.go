@@ -5,15 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"holocast/internal/fbdt"
 	"holocast/internal/netlab"
+	"holocast/internal/pause"
 	"holocast/internal/quiccc"
 	"holocast/tools/lab/bench/fbdt/schedulers"
+	"holocast/tools/lab/bench/internal/part"
 )
 
 // transport carries windows from the server to the client.
@@ -54,10 +54,8 @@ const attempts = 3
 
 // Run runs the benchmark. It needs permission to create network namespaces.
 func Run(ctx context.Context, o Options) (Result, error) {
-	for _, part := range o.Parts {
-		if !slices.Contains(Parts(), part) {
-			return Result{}, fmt.Errorf("no part %q; want one of %s", part, strings.Join(Parts(), ", "))
-		}
+	if err := part.Check(o.Parts, Parts()); err != nil {
+		return Result{}, err
 	}
 	if err := netlab.Supported(); err != nil {
 		return Result{}, err
@@ -142,22 +140,14 @@ func measure(ctx context.Context, s Scenario, c contender, l load) (m *Measureme
 	defer writers.Wait()
 	defer end()
 	defer stop()
-	pause := func(d time.Duration) error {
-		select {
-		case err := <-failed:
-			return err
-		case <-time.After(d):
-			return nil
-		}
-	}
-	if err := pause(warmup); err != nil {
+	if err := pause.Unless(failed, warmup); err != nil {
 		return nil, err
 	}
 	r.lab.Mark()
 	before, from, bytes := t.mark(), time.Since(rec.began), rec.bytes.Load()
 	m = &Measurement{Part: l.part, Scenario: s.Name, Contender: c.name}
 	for past := time.Duration(0); past < l.duration; {
-		if err := pause(min(sampleEvery, l.duration-past)); err != nil {
+		if err := pause.Unless(failed, min(sampleEvery, l.duration-past)); err != nil {
 			return nil, err
 		}
 		past = time.Since(rec.began) - from
@@ -172,7 +162,7 @@ func measure(ctx context.Context, s Scenario, c contender, l load) (m *Measureme
 	}
 	m.ReorderPeak = after.peak
 	if l.every > 0 {
-		if err := pause(tail); err != nil { // for windows in flight
+		if err := pause.Unless(failed, tail); err != nil { // for windows in flight
 			return nil, err
 		}
 		d := deliveryOf(rec.delays(from, to, time.Since(rec.began)))

@@ -20,6 +20,7 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/pause"
 	"holocast/tools/lab/bench/internal/load"
+	"holocast/tools/lab/bench/internal/part"
 )
 
 // The camera: 37 Mbit/s.
@@ -114,10 +115,8 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	if len(o.Attacker) == 0 {
 		return r, errors.New("hostile: Options.Attacker is empty")
 	}
-	for _, part := range o.Parts {
-		if !slices.Contains(Names(), part) {
-			return r, fmt.Errorf("hostile: no attack %q; want one of %s", part, strings.Join(Names(), ", "))
-		}
+	if err := part.Check(o.Parts, Names()); err != nil {
+		return r, err
 	}
 	binary, remove, err := load.Binary(ctx, o.Relay)
 	if err != nil {
@@ -235,12 +234,14 @@ func (o Options) attack(ctx context.Context, relay *load.Relay, name string) (st
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil || line != started {
 		_ = cmd.Process.Kill()
-		return nil, fmt.Errorf("the attacker did not start: %w: %s", cmd.Wait(), output.String())
+		_ = cmd.Wait() // ProcessState has the result
+		return nil, fmt.Errorf("the attacker did not start: %s: %s", cmd.ProcessState, output.String())
 	}
 	return func() error {
 		_ = cmd.Process.Kill()
-		if err := cmd.Wait(); cmd.ProcessState.Exited() {
-			return fmt.Errorf("the attacker ended early: %w: %s", err, output.String())
+		_ = cmd.Wait() // ProcessState has the result
+		if cmd.ProcessState.Exited() {
+			return fmt.Errorf("the attacker ended early: %s: %s", cmd.ProcessState, output.String())
 		}
 		return nil
 	}, nil

@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"holocast/internal/connect"
 	"holocast/internal/devcert"
+	"holocast/tools/lab/bench/internal/load"
 )
 
 // envAttack, if set in the environment, makes the test binary run the attacker.
@@ -59,6 +61,19 @@ func TestAttacks(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// TestAttackerEnds checks the error for an attacker that exits with 0 before it attacks.
+func TestAttackerEnds(t *testing.T) {
+	relay, err := load.At(connect.Target{URL: "moqt://127.0.0.1:4443/test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Attacker: []string{"sh", "-c", "echo wrong arguments >&2"}}
+	const want = "the attacker did not start: exit status 0: wrong arguments\n"
+	if _, err := o.attack(t.Context(), relay, forged); err == nil || err.Error() != want {
+		t.Errorf("%v, want %q", err, want)
+	}
 }
 
 // Only local relays can be attacked.

@@ -24,6 +24,7 @@ import (
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
 	"holocast/tools/lab/bench/internal/load"
+	"holocast/tools/lab/bench/internal/part"
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
@@ -105,10 +106,8 @@ func (o Options) withDefaults() (Options, error) {
 		o.Viewers = viewers
 	}
 	o.Sessions, o.Time = cmp.Or(o.Sessions, sessions), cmp.Or(o.Time, length)
-	for _, part := range o.Parts {
-		if !slices.Contains(Parts(), part) {
-			return o, fmt.Errorf("no part %q; want one of %s", part, strings.Join(Parts(), ", "))
-		}
+	if err := part.Check(o.Parts, Parts()); err != nil {
+		return o, err
 	}
 	switch {
 	case o.At != nil && slices.ContainsFunc(o.Parts, func(part string) bool { return part != loadPart }):

@@ -3,6 +3,7 @@
 package tiles
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,7 +131,7 @@ paths:
 	for limit := time.After(time.Duration(gops+20) * time.Second); v.Report().GOPs < gops; {
 		select {
 		case err := <-failed:
-			return report, 0, fmt.Errorf("the session ended: %w", err)
+			return report, 0, fmt.Errorf("the session ended: %w", cmp.Or(err, io.EOF))
 		case <-limit:
 			return v.Report(), 0, nil // stalled too long to finish
 		case <-time.After(50 * time.Millisecond):

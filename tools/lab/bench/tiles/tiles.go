@@ -24,6 +24,7 @@ import (
 	"holocast/internal/gazetrace"
 	"holocast/internal/netlab/chart"
 	"holocast/internal/tile360"
+	"holocast/tools/lab/bench/internal/part"
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
@@ -215,10 +216,8 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	if o.Log == nil {
 		o.Log = io.Discard
 	}
-	for _, part := range o.Parts {
-		if !slices.Contains(Parts(), part) {
-			return r, fmt.Errorf("no part %q; want one of %s", part, strings.Join(Parts(), ", "))
-		}
+	if err := part.Check(o.Parts, Parts()); err != nil {
+		return r, err
 	}
 	set := setupOf(o.Quick)
 	if !o.has(simulated) {

@@ -86,17 +86,18 @@ namespace Holocast
             }
         }
 
-        // Sets the volume and updates Error. Returns true if Error was set or cleared.
+        // Sets the volume and updates Error. Returns true if Error changed.
         internal unsafe bool Poll(float volume)
         {
             source.volume = volume;
-            if (!client.SoundStats((uint)Number, out HcSoundStats s) || (s.error[0] == 0) == (error.Length == 0))
+            if (!client.SoundStats((uint)Number, out HcSoundStats s))
             {
                 return false;
             }
+            string before = error;
             string why = HolocastCatalog.Text(s.error, HcSoundStats.ErrorLength);
             error = why.Length == 0 ? "" : char.ToUpperInvariant(why[0]) + why.Substring(1) + ".";
-            return true;
+            return error != before;
         }
 
         void OnDisable()
