@@ -19,41 +19,47 @@ enum {
 static inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 static inline int clamp(int v, int least, int most) { return v < least ? least : v > most ? most : v; }
 
+// A block's readings compared with the means of its pixels.
+struct block {
+	int seen, out, gone; // pixels: with reading and mean, of these beyond the gate; no longer read
+	float sum, sigmas;   // of the readings within the gate: deviations and standard deviations
+};
+
+static inline void compare(struct block *b, const struct wv_state *s, const uint16_t *depth, int at, int n)
+{
+	float gate = (float)(s->gate * s->gate) / 256;
+
+	for (int i = at; i < at + n; i++) {
+		float z = depth[i], m = s->mean[i], e = z - m, sigma = s->sigma0 + s->sigma2 * m * m;
+		int known = s->count[i] != 0, here = known & (depth[i] != 0), in = here & (e * e <= gate * sigma * sigma);
+		b->gone += known & (depth[i] == 0) & (s->held[i] == 0);
+		b->seen += here;
+		b->out += here - in;
+		b->sum += in ? e : 0;
+		b->sigmas += in ? sigma : 0;
+	}
+}
+
 // find_motion marks blocks whose readings leave the means: many pixels appear, disappear or exceed
 // the gate, or the block drifts as a whole.
 static void find_motion(struct wv_state *s, const uint16_t *depth)
 {
 	int w = s->width, h = s->height, columns = (w + BLOCK - 1) / BLOCK;
-	float gate = (float)(s->gate * s->gate) / 256;
 
-	for (int by = 0; by < h; by += BLOCK) {
-		for (int bx = 0; bx < w; bx += BLOCK) {
-			int x1 = bx + BLOCK < w ? bx + BLOCK : w, y1 = by + BLOCK < h ? by + BLOCK : h;
-			int seen = 0, out = 0, gone = 0;
-			float sum = 0;
-			for (int y = by; y < y1; y++) {
-				for (int x = bx; x < x1; x++) {
-					int i = y * w + x;
-					float z = depth[i], m = s->mean[i];
-					if (s->count[i] == 0)
-						continue;
-					if (depth[i] == 0) {
-						gone += s->held[i] == 0;
-						continue;
-					}
-					float sigma = s->sigma0 + s->sigma2 * m * m, e = z - m;
-					seen++;
-					if (e * e > gate * sigma * sigma)
-						out++;
-					else
-						sum += e / sigma;
-				}
+	for (int y = 0; y < h; y += BLOCK) {
+		for (int x = 0; x < w; x += BLOCK) {
+			int n = w - x < BLOCK ? w - x : BLOCK, at = y / BLOCK * columns + x / BLOCK;
+			struct block b = {0};
+			for (int row = y; row < y + BLOCK && row < h; row++) {
+				if (n == BLOCK)
+					compare(&b, s, depth, row * w + x, BLOCK);
+				else
+					compare(&b, s, depth, row * w + x, n);
 			}
-			int limit = 4 + seen / 10, b = by / BLOCK * columns + bx / BLOCK;
-			s->shift[b] = seen - out > 8 ? sum / (float)(seen - out) : 0;
-			s->moving[b] = out > limit || gone > BLOCK * BLOCK / 2 || fabsf(s->shift[b]) > s->trend;
-			if (fabsf(s->shift[b]) < s->drift)
-				s->shift[b] = 0;
+			float shift = b.seen - b.out > 8 ? b.sum / b.sigmas : 0;
+			s->moving[at] =
+				b.out > 4 + b.seen / 10 || b.gone > BLOCK * BLOCK / 2 || fabsf(shift) > s->trend;
+			s->shift[at] = fabsf(shift) < s->drift ? 0 : shift;
 		}
 	}
 }
@@ -87,75 +93,82 @@ static void refine_motion(struct wv_state *s)
 			s->offset[i / columns / 2 * across + i % columns / 2] = s->finer;
 }
 
-// average adds the reading z to pixel i's mean.
-static inline float average(struct wv_state *s, int i, float z, int most, float shift)
+// average adds the readings of n pixels of a block to their means. shift is the block's.
+static inline void average(const struct wv_state *s, const uint16_t *restrict depth, float *restrict mean,
+			   uint8_t *restrict count, int n, float most, float shift)
 {
-	float m = s->mean[i], e = z - m, sigma = s->sigma0 + s->sigma2 * m * m;
+	float sigma0 = s->sigma0, sigma2 = s->sigma2, gate = (float)(s->gate * s->gate) / 256;
 
-	shift *= sigma;
-	if (fabsf(e - shift) < fabsf(e))
-		m += shift, e -= shift;
-	int n = s->count[i];
-	float gate = (float)(s->gate * s->gate) / 256;
-
-	if (n == 0 || e * e > gate * sigma * sigma) {
-		n = 0;
-		m = z;
+	for (int i = 0; i < n; i++) { // without branches, for vector instructions
+		float z = depth[i], before = mean[i], sigma = sigma0 + sigma2 * before * before;
+		float shifted = before + shift * sigma, c = count[i];
+		float m = fabsf(z - shifted) < fabsf(z - before) ? shifted : before;
+		float e = z - m;
+		int restart = (c == 0) | (e * e > gate * sigma * sigma);
+		m = restart ? z : m;
+		c = restart ? 1 : c < most ? c + 1 : most;
+		m += (z - m) / c;
+		mean[i] = depth[i] ? m : before;
+		count[i] = depth[i] ? (uint8_t)c : count[i];
 	}
-	n = n < most ? n + 1 : most;
-	if (n > 1)
-		m += (z - m) / (float)n;
-	s->count[i] = (uint8_t)n;
-	s->mean[i] = m;
-	return m;
 }
 
-// fold sets pixel i's map value and returns its luma.
-static inline uint8_t fold(struct wv_state *s, int i, float mean)
+// fold returns the luma of a mean and sets its map value. before is the pixel's previous one.
+static inline uint8_t fold(const float *levels, float mean, int before, uint8_t *map)
 {
-	int z = (int)mean, h;
-	float level = s->level[z] + (mean - (float)z) * (s->level[z + 1] - s->level[z]);
-	int before = s->previous[i], q;
+	int z = (int)mean, h = before - 1;
+	float level = levels[z] + (mean - (float)z) * (levels[z + 1] - levels[z]);
 
-	h = before - 1;
 	if (before == 0 || level < (float)(SEGMENT * h - 1) || level > (float)(SEGMENT * (h + 1) + 1))
 		h = (int)(level * (1.0f / SEGMENT));
-	q = clamp((int)(level + 0.5f) - SEGMENT * h, 0, SEGMENT);
-	s->map[i] = (uint8_t)(h + 1);
-	return (uint8_t)(LOWEST + (h & 1 ? SEGMENT - q : q));
+	int q = clamp((int)(level + 0.5f) - SEGMENT * h, 0, SEGMENT), odd = -(h & 1);
+	*map = (uint8_t)(h + 1);
+	return (uint8_t)(LOWEST + (SEGMENT & odd) + ((q ^ odd) - odd));
 }
 
-size_t wv_smooth(struct wv_state state, const uint16_t *depth)
+// smooth processes n pixels of a block from pixel at on. It returns the points.
+static inline int smooth(const struct wv_state *s, const uint16_t *depth, int at, int n, uint8_t *restrict luma, int moves,
+			 float shift)
 {
-	struct wv_state *s = &state;
-	int w = s->width, h = s->height;
+	uint8_t *restrict map = s->map + at, *restrict count = s->count + at, *restrict held = s->held + at;
+	const uint8_t *previous = s->previous + at;
+	const float *levels = s->level, *mean = s->mean + at;
+	int hold = moves ? 0 : s->hold, points = 0;
+
+	depth += at;
+	average(s, depth, s->mean + at, count, n, (float)(moves ? s->most_moving : s->most), shift);
+	for (int i = 0; i < n; i++) {
+		if (depth[i] != 0) {
+			luma[i] = fold(levels, mean[i], previous[i], map + i);
+			held[i] = 0;
+		} else if (previous[i] != 0 && held[i] < hold) {
+			map[i] = previous[i];
+			held[i]++;
+		} else {
+			map[i] = 0;
+			count[i] = 0;
+		}
+		points += map[i] != 0;
+	}
+	return points;
+}
+
+size_t wv_smooth(struct wv_state s, const uint16_t *depth)
+{
+	int columns = (s.width + BLOCK - 1) / BLOCK;
 	size_t points = 0;
 
-	int columns = (w + BLOCK - 1) / BLOCK;
-	find_motion(s, depth);
-	spread_motion(s);
-	refine_motion(s);
-	for (int y = 0; y < h; y++) {
-		uint8_t *luma = s->luma + (size_t)y * s->stride;
-		for (int bx = 0; bx < w; bx += BLOCK) {
-			int moves = s->near[y / BLOCK * columns + bx / BLOCK];
-			float shift = s->shift[y / BLOCK * columns + bx / BLOCK];
-			int most = moves ? s->most_moving : s->most;
-			int end = bx + BLOCK < w ? bx + BLOCK : w;
-			for (int x = bx; x < end; x++) {
-				int i = y * w + x;
-				if (depth[i] != 0) {
-					luma[x] = fold(s, i, average(s, i, depth[i], most, shift));
-					s->held[i] = 0;
-				} else if (s->previous[i] != 0 && !moves && s->held[i] < s->hold) {
-					s->map[i] = s->previous[i];
-					s->held[i]++;
-				} else {
-					s->map[i] = 0;
-					s->count[i] = 0;
-				}
-				points += s->map[i] != 0;
-			}
+	find_motion(&s, depth);
+	spread_motion(&s);
+	refine_motion(&s);
+	for (int y = 0; y < s.height; y++) {
+		uint8_t *luma = s.luma + (size_t)y * s.stride;
+		for (int x = 0; x < s.width; x += BLOCK) {
+			int block = y / BLOCK * columns + x / BLOCK, at = y * s.width + x, n = s.width - x;
+			if (n >= BLOCK)
+				points += smooth(&s, depth, at, BLOCK, luma + x, s.near[block], s.shift[block]);
+			else
+				points += smooth(&s, depth, at, n, luma + x, s.near[block], s.shift[block]);
 		}
 	}
 	return points;
