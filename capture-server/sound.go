@@ -69,7 +69,7 @@ func (c *Config) microphones() (specs []audioSpec, err error) {
 	}
 	switch n := len(specs); {
 	case n > 0 && n < len(c.Audio):
-		return nil, fmt.Errorf("audio has none and %d microphones", n)
+		return nil, fmt.Errorf("audio: \"none\" cannot be combined with microphones (%d given)", n)
 	case n > maxMicrophones:
 		return nil, fmt.Errorf("audio has %d microphones, want at most %d", n, maxMicrophones)
 	}

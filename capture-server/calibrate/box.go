@@ -80,8 +80,9 @@ type markerEntry struct {
 //	Rotation	X: 0	Y: 180	Z: 0        Translation: 0.105 | 0 | 0
 //
 // Lengths are metres and angles degrees, in the order x, y, z. The first form, which LiveScan3D
-// writes, gives the inverse rotation. A marker at the origin is unused. The test set's file places
-// one marker off the side that it faces; ReadBox moves it onto that side and adds a note.
+// writes, gives the inverse rotation. A marker at the origin is unused. ReadBox moves a marker that
+// is not on the side its rotation faces onto that side, and adds a note. LiveScan3D's test set has
+// one.
 func ReadBox(r io.Reader) (at Placement, notes []string, err error) {
 	entries, err := readEntries(r)
 	if err != nil {

@@ -203,7 +203,7 @@ func (s *stream) run(ctx context.Context) error {
 			s.count("failed")
 			if text := err.Error(); text != last {
 				last = text
-				s.m.session.Log().Warn("cloud dropped", "name", s.src.Name(), "err", err)
+				s.m.session.Log().Warn("point cloud dropped", "name", s.src.Name(), "err", err)
 			}
 			continue
 		}

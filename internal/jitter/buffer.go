@@ -186,7 +186,7 @@ func (b *Buffer) Reset() {
 	b.waiting, b.missed, b.old, b.playing = nil, nil, 0, false
 }
 
-// Forget is Reset for a change of clock or path. It also discards the measured delays.
+// Forget resets the buffer and discards the measured delays. It is for a change of clock or path.
 func (b *Buffer) Forget() {
 	b.Reset()
 	b.delay = delay{}

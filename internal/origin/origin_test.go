@@ -917,7 +917,7 @@ func TestMaxCacheDurationOfSubscriptions(t *testing.T) {
 			}
 		}
 	}()
-	// On a stalling machine new objects expire too, so write until one of each kind arrives.
+	// On a slow machine new objects expire too, so write until one of each kind arrives.
 	streams, datagrams := false, false
 	for group := uint64(2); !streams || !datagrams; group++ {
 		write(group)

@@ -63,7 +63,8 @@ type shift struct {
 	some bool
 }
 
-// renew shifts an object's timestamp without modifying the object's own bytes.
+// renew shifts an object's timestamp. It replaces the object's properties or payload and does not
+// write to the old ones.
 func (s *shift) renew(o *recording.Object, pass int, now func() time.Time) {
 	if o.EndOnly {
 		return

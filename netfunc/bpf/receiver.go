@@ -179,7 +179,7 @@ func receiverSpec(o ReceiverOptions) (*ebpf.CollectionSpec, error) {
 		o.TableSize = DefaultTableSize
 	}
 	if o.TableSize > MaxTableSize {
-		return nil, fmt.Errorf("replica table of %d packets: at most %d", o.TableSize, MaxTableSize)
+		return nil, fmt.Errorf("replica table of %d packets, want at most %d", o.TableSize, MaxTableSize)
 	}
 	if o.ArrivalRing == 0 {
 		o.ArrivalRing = defaultArrivalRing

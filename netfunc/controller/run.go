@@ -197,8 +197,8 @@ func (l endpoints) urls(name string, tls bool, more ...any) []any {
 	return append(out, more...)
 }
 
-// listen opens the HTTP listeners, with TLS if there is a certificate. There is one for everyone, or
-// one for edges and one for operators.
+// listen opens the HTTP listeners, with TLS if there is a certificate. A single listener serves
+// everyone, or edges and operators have one each.
 func listen(cfg Config, cert *service.Certificate, log *slog.Logger) (out endpoints, err error) {
 	defer func() {
 		if err != nil {

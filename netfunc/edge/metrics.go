@@ -43,7 +43,7 @@ func pathMetrics(m *service.Metrics) putStatus {
 		sentBytes  = m.Counter("path_sent_bytes_total", "Bytes of IP packets sent on the path.", "path")
 		sendErrors = m.Counter("path_send_errors_total",
 			"Replicas not sent because the kernel refused them or they exceed the MTU, by reason.", "path", "reason")
-		first = m.Counter("path_first_packets_total", "First replicas received on the path.", "path")
+		first = m.Counter("path_first_packets_total", "Packets whose first replica arrived on the path.", "path")
 		late  = m.Counter("path_late_packets_total", "Later replicas received on the path and dropped.",
 			"path")
 		rogue = m.Counter("path_rogue_packets_total",

@@ -95,9 +95,9 @@ func (l *Limits) CountInitials(from netip.Addr, n int) {
 	i.passed[key] += float64(n)
 }
 
-// FitInitials limits Initial packets until ctx is done. It calls pass with the fractions of packets
-// to pass: own by address, and rest for all other addresses. As long as some packets are dropped,
-// it repeats the call so that the filter can vary which ones.
+// FitInitials limits Initial packets until ctx is done. It calls pass with the fraction of packets
+// to let through: own for individual addresses, rest for all others. While packets are being
+// dropped, it repeats the call so that the filter can vary which it drops.
 func (l *Limits) FitInitials(ctx context.Context, pass func(own map[netip.Prefix]float64, rest float64) error,
 	log *slog.Logger,
 ) {

@@ -204,10 +204,7 @@ namespace Holocast.Verify
                 foreach (string p in Split(m.Groups[2].Value))
                 {
                     Match q = Regex.Match(p.Trim(), @"^(\.\.\.)?\$?(\w+)(\??): (.+)$");
-                    if (q.Groups[3].Value == "?")
-                    {
-                        // Optional parameters are present in compiled calls.
-                    }
+                    // Optional parameters too: compiled calls pass them.
                     parameters.Add(q.Success ? Script(q.Groups[4].Value) : "?");
                 }
                 type.Members.Add(name + "(" + string.Join(", ", parameters) + ")");

@@ -75,8 +75,8 @@ static int64_t read_clock(clockid_t clock)
 }
 
 // compare_clocks measures the offset from the kernel's timestamps (CLOCK_REALTIME) to
-// CLOCK_MONOTONIC. Preemption between the readings would falsify it, so a measurement that took too
-// long is discarded unless the last good one is old.
+// CLOCK_MONOTONIC. Preemption between the readings would skew the result, so a slow measurement is discarded
+// unless the stored one is old.
 static void compare_clocks(struct run *r)
 {
 	int64_t shortest = INT64_MAX, difference = 0, now = 0;

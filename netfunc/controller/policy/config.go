@@ -117,7 +117,7 @@ func DefaultConfig() Config {
 // maxSensitivity bounds Trigger.Sensitivity.
 const maxSensitivity = 10
 
-// Validate returns an error that names the wrong setting.
+// Validate returns an error that names the invalid setting.
 func (c Config) Validate() error {
 	switch {
 	case !knownMode(c.Mode):

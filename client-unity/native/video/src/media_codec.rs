@@ -97,7 +97,8 @@ impl Running {
         // Real time.
         format.set(c"priority", 0);
         let (sps, pps) = config.sets.split_at(config.sps);
-        // SAFETY: the strings are C strings, and the format copies the bytes. Running closes the codec.
+        // SAFETY: the strings are NUL-terminated, and the format copies the bytes. `Running` closes the codec
+        // on drop.
         let codec = unsafe {
             AMediaFormat_setString(format.0.as_ptr(), c"mime".as_ptr(), MIME.as_ptr());
             AMediaFormat_setBuffer(format.0.as_ptr(), c"csd-0".as_ptr(), sps.as_ptr().cast(), sps.len());

@@ -59,7 +59,7 @@ fn platform_decodes_each_frame_at_once() {
     println!("{}", note.unwrap_or("the platform's decoder decodes".into()));
 }
 
-/// OpenH264 delays Main and High profile unless told otherwise.
+/// By default, OpenH264 delays the output of Main and High profile streams.
 #[test]
 fn decodes_byte_streams_at_once() {
     for bytes in [&include_bytes!("data/ramp-main.h264")[..], include_bytes!("data/ramp-high.h264")] {

@@ -31,7 +31,8 @@ func (d *delays) add(v int64, at time.Time) {
 	d.recent = append(slices.Delete(d.recent, 0, drop), shown{at, v})
 }
 
-// median returns the median delay in µs. ok is false without pictures.
+// median returns the median delay in µs, or the fallback if there are no recent pictures. ok is
+// false if there is neither.
 func (d *delays) median() (delay int64, ok bool) {
 	if len(d.recent) == 0 {
 		if d.fallback != nil {

@@ -185,8 +185,8 @@ func (v *Viewer) judgeGroup(g *group) {
 // ended reports whether the publisher ended the group before a frame.
 func (r *received) ended(frame int) bool { return r != nil && r.complete && frame >= len(r.frames) }
 
-// turned measures the time from the viewport's center moving to another tile until that tile is
-// displayed or the center moves on.
+// turned measures how long after the viewport's center enters a tile that tile is displayed or the
+// center leaves it.
 func (v *Viewer) turned(gaze tile360.Vec, media time.Duration, quality map[int]int) {
 	j := &v.judge
 	centre := v.grid.Tile(gaze)

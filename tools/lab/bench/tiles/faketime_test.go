@@ -151,7 +151,7 @@ func TestViewingsInFakeTime(t *testing.T) {
 	}
 }
 
-// fall is a drop in rate to a fraction for some seconds, followed by a recovery.
+// fall is a drop of the rate to part of its value for some seconds, followed by a recovery.
 type fall struct {
 	name    string
 	part    float64 // 0 = an outage

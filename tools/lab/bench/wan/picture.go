@@ -25,7 +25,7 @@ func (m *measurement) picture() error {
 			if c.name != name {
 				continue
 			}
-			view, err := m.totals[i].shots[k].view(m.sequences, fit, 0.05)
+			view, err := m.totals[i].shots[k].closeUp(m.sequences, fit)
 			if err != nil {
 				return err
 			}

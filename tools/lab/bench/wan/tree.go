@@ -1,6 +1,7 @@
 package wan
 
-// tree is a k-d tree of points. The middle of each range splits it along the axis of its depth.
+// tree is a k-d tree of points. The middle element of each range splits it; the axis cycles through
+// x, y and z from level to level.
 type tree struct {
 	points [][3]float32
 	order  []int32

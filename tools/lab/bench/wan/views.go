@@ -43,6 +43,16 @@ func (s shot) view(from []*sequence, fit []pointcloud.Points, t float64) (*image
 	return render.Image(o, points...)
 }
 
+// closeUp renders the performer from nearby, or else the whole shot.
+func (s shot) closeUp(from []*sequence, fit []pointcloud.Points) (*image.RGBA, error) {
+	if from[0].pose == camera.Identity || len(from) == 1 {
+		return s.view(from, fit, 0.05)
+	}
+	points, at := s.clouds(from)
+	pose := eye(25, 1500, 2700)
+	return render.Image(render.Options{Width: viewWidth, Height: viewHeight, Sensors: at, Eye: &pose}, points...)
+}
+
 // luma returns a picture's BT.709 luma.
 func luma(img *image.RGBA) []float64 {
 	out := make([]float64, len(img.Pix)/4)

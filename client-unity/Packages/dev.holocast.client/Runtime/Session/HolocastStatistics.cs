@@ -39,7 +39,7 @@ namespace Holocast
         /// <summary>Time from connecting to the first decoded frame, ms; 0 = none yet.</summary>
         public readonly double FirstFrameMs;
 
-        /// <summary>Distinct frames decoded and shown, over all cameras.</summary>
+        /// <summary>Distinct frames decoded, and distinct frames shown, over all cameras.</summary>
         public readonly long Frames, FramesShown;
 
         /// <summary>
