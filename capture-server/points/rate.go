@@ -40,7 +40,7 @@ func newRate(session *publish.Publisher, limit, fps float64) *rate {
 
 // next returns the quantizers of a track's next frame. coarser is the offset from the quantizers of
 // quality high.
-func (r *rate) next(s *rateStreams, coarser int, now time.Time) (depth, color int) {
+func (r *rate) next(s *rateStreams, coarser int, now time.Time, key bool) (depth, color int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s.depth == nil {
@@ -51,7 +51,7 @@ func (r *rate) next(s *rateStreams, coarser int, now time.Time) (depth, color in
 		r.updated = at
 		r.control.SetTarget(r.target.Update(at, r.session.Path()))
 	}
-	return s.depth.QP(at), s.color.QP(at)
+	return s.depth.QP(at, key), s.color.QP(at, key)
 }
 
 // sent reports the size of a track's frame. The map counts towards the depth picture.

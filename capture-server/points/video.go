@@ -121,7 +121,7 @@ func (v *video) encode(h pointcloud.Header, g *pointcloud.Grid, key bool, now ti
 	if v.rate == nil {
 		return v.encoder.Encode(nil, h, g, key)
 	}
-	depth, color := v.rate.next(&v.streams, v.coarser, now)
+	depth, color := v.rate.next(&v.streams, v.coarser, now, key)
 	v.encoder.SetQP(depth, color)
 	payload, err := v.encoder.Encode(nil, h, g, key)
 	if err == nil {

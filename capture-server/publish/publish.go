@@ -153,7 +153,9 @@ func (p *Publisher) Path() ratecontrol.Path {
 		return ratecontrol.Path{}
 	}
 	st := s.Stats()
-	return ratecontrol.Path{RTT: st.RTT, MinRTT: st.MinRTT, Bandwidth: 8 * st.Path.Bandwidth}
+	return ratecontrol.Path{
+		RTT: st.RTT, MinRTT: st.MinRTT, Bandwidth: 8 * st.Path.Bandwidth, Delivered: 8 * float64(st.Path.Delivered),
+	}
 }
 
 // Handler returns the handler of requests for the session's tracks.

@@ -156,6 +156,7 @@ func (st *Stats) addPaths(b *multipath.Conn) {
 	t := b.Totals()
 	st.BytesSent, st.BytesReceived, st.PacketsLost = t.BytesSent, t.BytesReceived, t.PacketsLost
 	st.CongestionWindow, st.Path.Bandwidth = t.CongestionWindow, t.Rate
+	st.Path.Delivered = 0 // known of single paths only
 }
 
 // RefusedPaths returns the number of connections refused when joining a multipath session, by reason.

@@ -24,6 +24,10 @@ const (
 	credit = 50 * time.Millisecond
 	// follow is the weight of a frame's size in the mean of its kind.
 	follow = 0.25
+	// burst is the time that sending one stream's key frame may take, and coarsest bounds the quantizer
+	// steps that this costs. Later frames of the group refine the picture.
+	burst    = 30 * time.Millisecond
+	coarsest = 8
 	// up and down bound the quantizer's change per frame of one stream. It rises at once, because a
 	// queue that grows delays frames, and falls slowly.
 	up, down = 12, 0.5
@@ -102,8 +106,9 @@ func (c *Controller) Remove(s *Stream) {
 	}
 }
 
-// QP returns the quantizer of the stream's next frame, sent at time now.
-func (s *Stream) QP(now time.Duration) int {
+// QP returns the quantizer of the stream's next frame, sent at time now. A key frame that would take
+// long to send gets a coarser one.
+func (s *Stream) QP(now time.Duration, key bool) int {
 	c := s.c
 	c.pay(now)
 	want := c.solve()
@@ -114,9 +119,18 @@ func (s *Stream) QP(now time.Duration) int {
 		c.qp += min(max(want-c.qp, -down/n), up)
 	}
 	q := min(max(c.qp+s.offset, MinQP), MaxQP) + s.carry
+	if key {
+		return int(min(math.Round(q+s.excess(q)), MaxQP))
+	}
 	r := math.Round(q)
 	s.carry = q - r
 	return int(min(max(r, MinQP), MaxQP))
+}
+
+// excess returns the quantizer steps by which a key frame exceeds burst, within bounds.
+func (s *Stream) excess(qp float64) float64 {
+	size := s.size[1].or(guessKey) - slope*qp
+	return min(max((size-math.Log2(s.c.target*burst.Seconds()))/slope, 0), coarsest)
 }
 
 // Sent adds a frame of the stream: bits of the picture at quantizer qp, and extra bits of other

@@ -44,7 +44,7 @@ func (l *lab) run(ticks int) {
 		sum, qps := 0.0, []int{}
 		for i, s := range l.streams {
 			key := t%fps == (i/2*7)%fps || t == 0
-			qp := s.QP(now)
+			qp := s.QP(now, key)
 			size := l.bits[i] * math.Exp2((20-float64(qp))/l.halves) * math.Exp(0.15*l.noise.NormFloat64())
 			extra := 0
 			if i%2 == 0 {

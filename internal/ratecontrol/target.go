@@ -6,6 +6,7 @@ import "time"
 type Path struct {
 	RTT, MinRTT time.Duration // smoothed, and the least one
 	Bandwidth   float64       // estimate in bit/s; 0 if unknown
+	Delivered   float64       // bits acknowledged in all; 0 if unknown
 }
 
 const (
@@ -13,10 +14,17 @@ const (
 	queueing = 25 * time.Millisecond
 	// share is the part of a full path's bandwidth to use while its queue drains.
 	share = 0.8
+	// plateau is the part of a full path's bandwidth to use for a while afterwards, and caution is that
+	// time.
+	plateau = 0.9
+	caution = time.Second
 	// least is the lowest target in bit/s.
 	least = 300_000
-	// recovery is the time in which the target doubles once the path has no queue.
-	recovery = 1500 * time.Millisecond
+	// recovery is the time in which the target grows by a factor of e once the path has no queue.
+	recovery = time.Second
+	// recent is the time over which the rate of delivery is measured. The estimates of congestion
+	// controls keep the largest rate of many round trips.
+	recent = 200 * time.Millisecond
 )
 
 // Target follows a path's capacity: it falls as soon as a queue builds up, and rises while there is
@@ -25,6 +33,16 @@ const (
 type Target struct {
 	limit, rate float64
 	at          time.Duration
+
+	capacity float64       // when the path was last full; 0 = never
+	full     time.Duration // when it was
+	past     []delivery    // of the time recent
+}
+
+// delivery is the bits delivered until a time.
+type delivery struct {
+	at   time.Duration
+	bits float64
 }
 
 // NewTarget returns a Target of at most limit bit/s.
@@ -32,12 +50,37 @@ func NewTarget(limit float64) *Target { return &Target{limit: limit, rate: limit
 
 // Update returns the bit rate to use from time now on.
 func (t *Target) Update(now time.Duration, p Path) float64 {
-	if p.RTT-p.MinRTT > queueing && p.Bandwidth > 0 {
-		t.rate = min(t.rate, share*p.Bandwidth)
+	bandwidth := t.bandwidth(now, p)
+	limit := t.limit
+	if p.RTT-p.MinRTT > queueing && bandwidth > 0 {
+		t.rate = min(t.rate, share*bandwidth)
+		t.capacity, t.full = bandwidth, now
 	} else {
 		t.rate *= 1 + (now-t.at).Seconds()/recovery.Seconds()
+		if t.capacity > 0 && now-t.full < caution {
+			limit = min(limit, plateau*t.capacity)
+		}
 	}
 	t.at = now
-	t.rate = min(max(t.rate, least), t.limit)
+	t.rate = min(max(t.rate, least), limit)
 	return t.rate
+}
+
+// bandwidth returns the path's bandwidth if it is full.
+func (t *Target) bandwidth(now time.Duration, p Path) float64 {
+	if p.Delivered == 0 || len(t.past) > 0 && p.Delivered < t.past[len(t.past)-1].bits { // another connection
+		t.past = t.past[:0]
+	}
+	for len(t.past) > 1 && now-t.past[1].at >= recent {
+		t.past = t.past[1:]
+	}
+	bandwidth := p.Bandwidth
+	if len(t.past) > 0 && now-t.past[0].at >= recent {
+		rate := (p.Delivered - t.past[0].bits) / (now - t.past[0].at).Seconds()
+		bandwidth = min(bandwidth, rate)
+	}
+	if p.Delivered > 0 {
+		t.past = append(t.past, delivery{now, p.Delivered})
+	}
+	return bandwidth
 }

@@ -10,7 +10,7 @@ import (
 func TestTarget(t *testing.T) {
 	const step, base = 10 * time.Millisecond, 40 * time.Millisecond
 	target := NewTarget(16e6)
-	queue, rtt := 0.0, base // bits
+	queue, rtt, delivered, fastest := 0.0, base, 1.0, 0.0 // bits
 	rates := map[time.Duration]float64{}
 	longest := time.Duration(0)
 	for now := time.Duration(0); now < 15*time.Second; now += step {
@@ -18,11 +18,12 @@ func TestTarget(t *testing.T) {
 		if now >= 5*time.Second && now < 10*time.Second {
 			capacity = 6e6
 		}
-		p := Path{RTT: rtt, MinRTT: base, Bandwidth: capacity}
-		rate := target.Update(now, p)
-		if queue == 0 {
-			p.Bandwidth = rate
+		// Congestion control takes a second to notice a lower bandwidth.
+		if fastest = max(fastest, capacity); now%time.Second == 0 {
+			fastest = capacity
 		}
+		rate := target.Update(now, Path{RTT: rtt, MinRTT: base, Bandwidth: fastest, Delivered: delivered})
+		delivered += min(queue+rate*step.Seconds(), capacity*step.Seconds())
 		queue = max(0, queue+(rate-capacity)*step.Seconds())
 		delay := time.Duration(queue / capacity * float64(time.Second))
 		longest = max(longest, delay)
@@ -32,7 +33,8 @@ func TestTarget(t *testing.T) {
 	for at, want := range map[time.Duration][2]float64{
 		4 * time.Second:          {16e6, 16e6},
 		5500 * time.Millisecond:  {3e6, 7e6},
-		12 * time.Second:         {16e6, 16e6},
+		9900 * time.Millisecond:  {4e6, 7e6},
+		12 * time.Second:         {14e6, 16e6},
 		14990 * time.Millisecond: {16e6, 16e6},
 	} {
 		if r := rates[at]; r < want[0] || r > want[1] {

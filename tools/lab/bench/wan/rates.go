@@ -131,7 +131,7 @@ func (c *rated) code(k int, shots []int) (f coded, err error) {
 	c.previous = exact
 	now := time.Duration(k) * time.Second / fps
 	key := k == 0 || k%group == c.group
-	depth, color := c.depth.QP(now), c.color.QP(now)
+	depth, color := c.depth.QP(now, key), c.color.QP(now, key)
 	c.coder.encoder.SetQP(depth, color)
 	object, err := c.coder.encoder.Encode(nil, pointcloud.Header{}, &f.captured, key)
 	if err != nil {
