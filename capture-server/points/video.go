@@ -21,6 +21,9 @@ const (
 	keyInterval = time.Second
 	// renewInterval is the minimum time between groups that viewers request.
 	renewInterval = 250 * time.Millisecond
+	// videoCacheAge is the age at which a group is evicted, and its streams are reset. Its last frame
+	// is younger by keyInterval.
+	videoCacheAge = 3 * keyInterval
 	// golden is multiplied by the camera's number, modulo 1, to spread any number of cameras evenly
 	// over keyInterval.
 	golden = math.Phi - 1
@@ -59,6 +62,7 @@ func newVideo(l *pipeline, t publish.Track, lens camera.Intrinsics, coarser int)
 	}
 	e.Close()
 	t.Properties = append(t.Properties, wire.KeyValue{Type: wire.PropertyDynamicGroups, Int: 1})
+	t.CacheAge = videoCacheAge
 	v := &video{
 		cfg: cfg, coarser: coarser, track: l.m.session.NewTrack(t), group: publish.FirstGroup(), rate: l.m.rate,
 	}
