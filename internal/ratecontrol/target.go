@@ -36,6 +36,7 @@ type Target struct {
 
 	capacity float64       // when the path was last full; 0 = never
 	full     time.Duration // when it was
+	cut      time.Duration // when the rate last fell
 	past     []delivery    // of the time recent
 }
 
@@ -53,8 +54,11 @@ func (t *Target) Update(now time.Duration, p Path) float64 {
 	bandwidth := t.bandwidth(now, p)
 	limit := t.limit
 	if p.RTT-p.MinRTT > queueing && bandwidth > 0 {
-		t.rate = min(t.rate, share*bandwidth)
-		t.capacity, t.full = bandwidth, now
+		// A stalled machine looks like a full path of little bandwidth, so the rate halves at most.
+		if t.full == 0 || now-t.cut >= recent {
+			t.cut, t.rate = now, max(min(t.rate, share*bandwidth), t.rate/2)
+		}
+		t.capacity, t.full = max(bandwidth, t.rate), now
 	} else {
 		t.rate *= 1 + (now-t.at).Seconds()/recovery.Seconds()
 		if t.capacity > 0 && now-t.full < caution {

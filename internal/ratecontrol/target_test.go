@@ -33,7 +33,7 @@ func TestTarget(t *testing.T) {
 	for at, want := range map[time.Duration][2]float64{
 		4 * time.Second:          {16e6, 16e6},
 		5500 * time.Millisecond:  {3e6, 7e6},
-		9900 * time.Millisecond:  {4e6, 7e6},
+		9900 * time.Millisecond:  {4e6, 8e6},
 		12 * time.Second:         {14e6, 16e6},
 		14990 * time.Millisecond: {16e6, 16e6},
 	} {
@@ -49,7 +49,13 @@ func TestTarget(t *testing.T) {
 func TestTargetBounds(t *testing.T) {
 	target := NewTarget(8e6)
 	full := Path{RTT: time.Second, MinRTT: time.Millisecond, Bandwidth: 10}
-	if r := target.Update(time.Second, full); r != least {
+	if r := target.Update(time.Second, full); r != 4e6 {
+		t.Errorf("%v bit/s once a path of 10 is full, want half the limit", r)
+	}
+	for now := time.Second; now < 3*time.Second; now += recent {
+		target.Update(now, full)
+	}
+	if r := target.Update(3*time.Second, full); r != least {
 		t.Errorf("%v bit/s on a path of 10", r)
 	}
 	full.Bandwidth = 0
