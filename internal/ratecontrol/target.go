@@ -75,6 +75,9 @@ func (t *Target) bandwidth(now time.Duration, p Path) float64 {
 	if p.Delivered == 0 || len(t.past) > 0 && p.Delivered < t.past[len(t.past)-1].bits { // another connection
 		t.past = t.past[:0]
 	}
+	if n := len(t.past); n > 0 && now-t.past[n-1].at > recent { // the machine stalled, not the path
+		t.past = t.past[:0]
+	}
 	for len(t.past) > 1 && now-t.past[1].at >= recent {
 		t.past = t.past[1:]
 	}
