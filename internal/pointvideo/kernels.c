@@ -127,8 +127,8 @@ static inline uint8_t fold(const float *levels, float mean, int before, uint8_t 
 }
 
 // smooth processes n pixels of a block from pixel at on. It returns the points.
-static inline int smooth(const struct wv_state *s, const uint16_t *depth, int at, int n, uint8_t *restrict luma, int moves,
-			 float shift)
+static inline int smooth(const struct wv_state *s, const uint16_t *depth, int at, int n, uint8_t *restrict luma,
+			 int moves, float shift)
 {
 	uint8_t *restrict map = s->map + at, *restrict count = s->count + at, *restrict held = s->held + at;
 	const uint8_t *previous = s->previous + at;

@@ -186,7 +186,7 @@ func (r Result) pathsMarkdown() string {
 		"the capture server's delivery timeout of %d ms. The key frames of all cameras coincide, as when one viewer joins, "+
 		"or are staggered. Frames/s is the mean of the cameras. Delays are from capture to the last byte of frames that "+
 		"can be decoded. Freezes are over all cameras, of %.0f s. Recovery is the time from the fall of the rate to the "+
-		"first second in which every camera shows 9 of 10 frames within 200 ms. Rows marked * had a late emulator, on a "+
+		"first second in which every camera shows 9 of 10 frames within 200 ms. Rows marked \\* had a late emulator, on a "+
 		"busy machine.\n\n![Frame delays](%s)\n\n", homeDelay, homeQueue, homeRate, 100*share, homeRate, group,
 		deliveryTimeout.Milliseconds(), r.Paths[0].Seconds, pathsFile)
 	b.WriteString(r.pathTable())

@@ -101,7 +101,9 @@ type extent struct {
 
 func extentOf(quick bool) extent {
 	if quick {
-		return extent{quick: true, still: fps / 2, moving: fps, warmup: fps / 3, recorded: 1, shots: []int{12}, views: 1, qpStep: 8}
+		return extent{
+			quick: true, still: fps / 2, moving: fps, warmup: fps / 3, recorded: 1, shots: []int{12}, views: 1, qpStep: 8,
+		}
 	}
 	return extent{still: 2 * fps, moving: loop, warmup: fps, recorded: cameras, shots: []int{40, 55}, views: 3, qpStep: 4}
 }

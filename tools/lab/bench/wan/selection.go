@@ -212,7 +212,9 @@ func recode(c coder, g *pointcloud.Grid, half bool) (decoded pointcloud.Grid, si
 type gridOf func(camera int, o *offer) (g *pointcloud.Grid, half bool)
 
 // measure compares pictures along a walk through each shot.
-func (w *Walk) measure(ctx context.Context, offers []*offer, x extent, at func(t float64) (float64, float64, float64)) error {
+func (w *Walk) measure(
+	ctx context.Context, offers []*offer, x extent, at func(t float64) (azimuth, height, distance float64),
+) error {
 	var errors, like [3][]float64 // even, chosen, lossless
 	var gains, rates []float64
 	var chooser viewselect.Chooser
