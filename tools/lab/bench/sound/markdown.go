@@ -1,0 +1,56 @@
+package sound
+
+import (
+	"fmt"
+	"strings"
+)
+
+// targets are the delays aimed at, in ms, and the sound that may be concealed, in percent.
+const (
+	targetP50, targetP99, targetPath = 80, 120, 140
+	targetConcealed                  = 1
+)
+
+// Markdown returns the table.
+func (r Result) Markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "A program plays chirps of 20 ms, %d to %d kHz, into a sink of a private PulseAudio server. "+
+		"`capture-server` captures the sink's monitor, with a synthetic camera of 15 frames/s, and publishes to a relay. "+
+		"`holocast play` plays into a second sink. Recorders on both monitors time every chirp, so the delay runs from "+
+		"mouth to ear and excludes only the hardware's own delay. Targets: %d ms at the median and %d ms at p99 on "+
+		"loopback, %d ms at p99 over the path, at most %d %% concealed.\n\n",
+		lowest/1000, highest/1000, targetP50, targetP99, targetPath, targetConcealed)
+	b.WriteString("| part | p50 ms | p95 ms | p99 ms | worst ms | chirps spoken / heard | SNR dB | concealed | jitter " +
+		"buffer ms | player's own figure ms | lip offset ms | frame delay p50 ms |\n" +
+		"| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
+	rows := []struct {
+		name string
+		run  *Figures
+	}{{loopbackPart, r.Loopback}, {pathPart, r.Path}}
+	for _, row := range rows {
+		if x := row.run; x != nil {
+			lip := ""
+			if x.LipMs != nil {
+				lip = fmt.Sprintf("%+.0f", *x.LipMs)
+			}
+			fmt.Fprintf(&b, "| %s | %.0f | %.0f | %.0f | %.0f | %d / %d | %.1f | %.2f %% | %.0f | %.0f | %s | %.0f |\n",
+				row.name, x.P50, x.P95, x.P99, x.Worst, x.Spoken, x.Heard, x.SNR, x.Concealed, x.BufferMs, x.DelayMs, lip,
+				x.FrameMs)
+		}
+	}
+	fmt.Fprintf(&b, "\nOn `%s`, all programs use the loopback interface. On `%s`, the player is behind an emulated path: %s.\n\n",
+		loopbackPart, pathPart, pathAbout)
+	for _, row := range rows {
+		if x := row.run; x != nil {
+			fmt.Fprintf(&b, "During `%s` (%.0f s), %.0f %% of the machine's processors were busy, %.0f %% with other "+
+				"programs. A recorder's delay changed by up to %.1f ms.", row.name, x.Seconds, x.Busy, x.Others, x.Spread)
+			if len(x.Failures) > 0 {
+				fmt.Fprintf(&b, " The emulator was late: %s.", strings.Join(x.Failures, "; "))
+			}
+			b.WriteString("\n\n")
+		}
+	}
+	b.WriteString("SNR compares the heard chirps with the spoken ones after alignment, from their correlation. The " +
+		"player's own figure is its delay from capture to sound, which excludes the microphone's.\n")
+	return b.String()
+}
