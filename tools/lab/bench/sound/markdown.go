@@ -20,7 +20,7 @@ func (r Result) Markdown() string {
 		"mouth to ear and excludes only the hardware's own delay. Targets: %d ms at the median and %d ms at p99 on "+
 		"loopback, %d ms at p99 over the path, at most %d %% concealed.\n\n",
 		lowest/1000, highest/1000, targetP50, targetP99, targetPath, targetConcealed)
-	b.WriteString("| part | p50 ms | p95 ms | p99 ms | worst ms | chirps spoken / heard | SNR dB | concealed | jitter " +
+	b.WriteString("| part | p50 ms | p95 ms | p99 ms | worst ms | chirps spoken / heard | SNR p50 / p5 dB | concealed | jitter " +
 		"buffer ms | player's own figure ms | lip offset ms | frame delay p50 ms |\n" +
 		"| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	rows := []struct {
@@ -33,8 +33,8 @@ func (r Result) Markdown() string {
 			if x.LipMs != nil {
 				lip = fmt.Sprintf("%+.0f", *x.LipMs)
 			}
-			fmt.Fprintf(&b, "| %s | %.0f | %.0f | %.0f | %.0f | %d / %d | %.1f | %.2f %% | %.0f | %.0f | %s | %.0f |\n",
-				row.name, x.P50, x.P95, x.P99, x.Worst, x.Spoken, x.Heard, x.SNR, x.Concealed, x.BufferMs, x.DelayMs, lip,
+			fmt.Fprintf(&b, "| %s | %.0f | %.0f | %.0f | %.0f | %d / %d | %.1f / %.1f | %.2f %% | %.0f | %.0f | %s | %.0f |\n",
+				row.name, x.P50, x.P95, x.P99, x.Worst, x.Spoken, x.Heard, x.SNR, x.SNRP5, x.Concealed, x.BufferMs, x.DelayMs, lip,
 				x.FrameMs)
 		}
 	}

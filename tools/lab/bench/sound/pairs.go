@@ -44,7 +44,7 @@ func (r *Figures) compare(mouth, ear *recording) {
 	}
 	r.P50, r.P95, r.P99 = ms(quantile.Of(delay, 0.5)), ms(quantile.Of(delay, 0.95)), ms(quantile.Of(delay, 0.99))
 	r.Worst = ms(slices.Max(delay))
-	r.SNR = qoe.Round(snr(quantile.Of(correlations, 0.5)), 1)
+	r.SNR, r.SNRP5 = qoe.Round(snr(quantile.Of(correlations, 0.5)), 1), qoe.Round(snr(quantile.Of(correlations, 0.05)), 1)
 }
 
 func ms(d time.Duration) float64 { return qoe.Round(float64(d)/1e6, 1) }

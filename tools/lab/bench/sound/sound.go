@@ -63,7 +63,8 @@ type Figures struct {
 	P99   float64 `json:"mouth_to_ear_p99_ms"`
 	Worst float64 `json:"mouth_to_ear_worst_ms"`
 
-	SNR       float64  `json:"snr_db"`                    // median of the heard chirps
+	SNR       float64  `json:"snr_db"` // median of the heard chirps
+	SNRP5     float64  `json:"snr_p5_db"`
 	Spread    float64  `json:"recorder_spread_ms"`        // largest change of a recorder's delay
 	Concealed float64  `json:"concealed_percent"`         // of the sound
 	BufferMs  float64  `json:"jitter_buffer_ms"`          // the player's, at the end
