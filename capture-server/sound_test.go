@@ -172,6 +172,45 @@ func TestSoundReachesViewerOfRelay(t *testing.T) {
 	}
 }
 
+// TestSoundOfTake publishes the sound next to a take, unless told otherwise.
+func TestSoundOfTake(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	take := studio(t, 1280, 720)
+	if err := os.Rename(sweepWAV(t), filepath.Join(take, "audio.wav")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		args []string
+		want int
+	}{{"by default", nil, 1}, {"disabled", []string{"--audio", "none"}, 0}} {
+		t.Run(c.name, func(t *testing.T) {
+			target, ns := startRelay(t)
+			args := append([]string{"--source", "livescan:" + take}, c.args...)
+			start(t, filepath.Join(bin, "capture-server"), append(args, target.URL)...)
+			s := view(ctx, t, target)
+			list, err := catalog.Parse(newestObject(ctx, t, subscribe(ctx, t, s, ns, catalog.TrackName)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			sounds := list.Sounds()
+			if len(sounds) != c.want {
+				t.Fatalf("catalog has %+v", sounds)
+			}
+			if c.want == 0 {
+				return
+			}
+			if sounds[0].Label != "audio.wav" {
+				t.Errorf("sound %q", sounds[0].Label)
+			}
+			if p := nextSound(ctx, t, subscribe(ctx, t, s, ns, sounds[0].Name)); len(p.payload) == 0 {
+				t.Error("an empty packet")
+			}
+		})
+	}
+}
+
 // TestClapInSoundAndPoints checks that the performer's claps have the capture time of the frames in
 // which the hands meet.
 func TestClapInSoundAndPoints(t *testing.T) {

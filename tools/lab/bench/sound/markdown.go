@@ -50,7 +50,8 @@ func (r Result) Markdown() string {
 			b.WriteString("\n\n")
 		}
 	}
-	b.WriteString("SNR compares the heard chirps with the spoken ones after alignment, from their correlation. The " +
+	b.WriteString("Sound plays in step with the frames: its delay is the larger of the jitter buffer's and the frames'. Frames " +
+		"wait up to 80 ms for it, which their delay includes. SNR compares the heard chirps with the spoken ones after alignment, from their correlation. The " +
 		"player's own figure is its delay from capture to sound, which excludes the microphone's.\n")
 	return b.String()
 }

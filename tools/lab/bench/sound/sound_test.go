@@ -53,6 +53,19 @@ func TestFindChirps(t *testing.T) {
 	}
 }
 
+// TestCutChirp checks that a chirp is found from which time stretching has cut 5 ms.
+func TestCutChirp(t *testing.T) {
+	for cut := 0; cut < chirpSamples-240; cut += 16 {
+		pcm := make([]float32, sampleRate)
+		whole := chirp()
+		copy(pcm[10_000:], whole[:cut])
+		copy(pcm[10_000+cut:], whole[cut+240:])
+		if got := findChirps(pcm); len(got) != 1 {
+			t.Errorf("cut at %d: %v", cut, got)
+		}
+	}
+}
+
 // TestOtherSounds checks that silence, noise, clicks and tones contain no chirp.
 func TestOtherSounds(t *testing.T) {
 	random := rand.New(rand.NewPCG(4, 5))
