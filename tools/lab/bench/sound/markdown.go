@@ -17,7 +17,7 @@ func (r Result) Markdown() string {
 	fmt.Fprintf(&b, "A program plays chirps of 20 ms, %d to %d kHz, into a sink of a private PulseAudio server. "+
 		"`capture-server` captures the sink's monitor, with a synthetic camera of 15 frames/s, and publishes to a relay. "+
 		"`holocast play` plays into a second sink. Recorders on both monitors time every chirp, so the delay runs from "+
-		"mouth to ear and excludes only the hardware's own delay. Targets: %d ms at the median and %d ms at p99 on "+
+		"mouth to ear and excludes only that of sound hardware. Targets: %d ms at the median and %d ms at p99 on "+
 		"loopback, %d ms at p99 over the path, at most %d %% concealed.\n\n",
 		lowest/1000, highest/1000, targetP50, targetP99, targetPath, targetConcealed)
 	b.WriteString("| part | p50 ms | p95 ms | p99 ms | worst ms | chirps spoken / heard | SNR p50 / p5 dB | concealed | jitter " +
@@ -52,6 +52,7 @@ func (r Result) Markdown() string {
 	}
 	b.WriteString("Sound plays in step with the frames: its delay is the larger of the jitter buffer's and the frames'. Frames " +
 		"wait up to 80 ms for it, which their delay includes. SNR compares the heard chirps with the spoken ones after alignment, from their correlation. The " +
-		"player's own figure is its delay from capture to sound, which excludes the microphone's.\n")
+		"player's own figure is its delay from capture to sound; it, the jitter buffer and the lip offset are those at " +
+		"the end.\n")
 	return b.String()
 }

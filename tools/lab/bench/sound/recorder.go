@@ -48,7 +48,7 @@ const window = 5 * time.Second
 func (r *recording) clock(sample float64) (start time.Duration) {
 	first := true
 	for _, c := range r.chunks {
-		if (samples(float64(c.first) - sample)).Abs() > window {
+		if samples(float64(c.first)-sample).Abs() > window {
 			continue
 		}
 		if at := c.arrived - samples(float64(c.first)); first || at < start {

@@ -19,7 +19,7 @@ import (
 const (
 	// startLimit bounds the time until the player plays; rendering the synthetic performer takes time.
 	startLimit = 2 * time.Minute
-	// warmup is the time before the first chirp, in which jitter buffer and clocks settle.
+	// warmup precedes the first chirp, so that jitter buffer and clocks settle.
 	warmup = 7 * time.Second
 )
 
