@@ -37,14 +37,20 @@ func delays(spoken, heard []timed) (delay []time.Duration, correlations []float6
 func (r *Figures) compare(mouth, ear *recording) {
 	spoken, a := mouth.chirps()
 	heard, b := ear.chirps()
-	delay, correlations := delays(spoken, heard)
-	r.Spoken, r.Heard, r.Spread = len(spoken), len(delay), ms(max(a, b))
-	if len(delay) == 0 {
+	r.Spoken, r.Spread = len(spoken), ms(max(a, b))
+	r.delay, r.correlations = delays(spoken, heard)
+	r.summarize()
+}
+
+// summarize computes the figures.
+func (d *Delays) summarize() {
+	if d.Heard = len(d.delay); d.Heard == 0 {
 		return
 	}
-	r.P50, r.P95, r.P99 = ms(quantile.Of(delay, 0.5)), ms(quantile.Of(delay, 0.95)), ms(quantile.Of(delay, 0.99))
-	r.Worst = ms(slices.Max(delay))
-	r.SNR, r.SNRP5 = qoe.Round(snr(quantile.Of(correlations, 0.5)), 1), qoe.Round(snr(quantile.Of(correlations, 0.05)), 1)
+	of := func(q float64) float64 { return ms(quantile.Of(d.delay, q)) }
+	d.P50, d.P95, d.P99, d.Worst = of(0.5), of(0.95), of(0.99), ms(slices.Max(d.delay))
+	noise := func(q float64) float64 { return qoe.Round(snr(quantile.Of(d.correlations, q)), 1) }
+	d.SNR, d.SNRP5 = noise(0.5), noise(0.05)
 }
 
 func ms(d time.Duration) float64 { return qoe.Round(float64(d)/1e6, 1) }

@@ -30,7 +30,6 @@ type process struct {
 func (s *session) command(path string, args ...string) *exec.Cmd {
 	cmd := exec.Command(path, args...)
 	cmd.Env = s.pulse.Env
-	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
 	return cmd
 }
 

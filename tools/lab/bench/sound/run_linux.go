@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 
 	"holocast/internal/netlab"
 	"holocast/internal/netlab/topology"
@@ -16,12 +15,6 @@ import (
 
 // attempts bounds how often the path is measured while the emulator is late.
 const attempts = 2
-
-// host is where a program runs.
-type host struct {
-	addr  string
-	start func(*exec.Cmd) error
-}
 
 // programs are the paths of the programs under test.
 type programs struct{ relay, capture, player string }
@@ -49,19 +42,36 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	}
 	defer remove()
 	if o.has(loopbackPart) {
-		if r.Loopback, err = measure(ctx, o, p, here, here); err != nil {
-			return r, fmt.Errorf("%s: %w", loopbackPart, err)
+		if r.Loopback, err = repeat(o, loopbackPart, func() (*Figures, error) {
+			return measure(ctx, p, o.duration(), here, here)
+		}); err != nil {
+			return r, err
 		}
 	}
-	for attempt := 1; o.has(pathPart) && attempt <= attempts; attempt++ {
-		if r.Path, err = measurePath(ctx, o, p); err != nil {
-			return r, fmt.Errorf("%s: %w", pathPart, err)
-		}
-		if len(r.Path.Failures) == 0 || o.Quick {
-			break
+	if o.has(pathPart) {
+		if r.Path, err = repeat(o, pathPart, func() (*Figures, error) { return measurePath(ctx, o, p) }); err != nil {
+			return r, err
 		}
 	}
 	return r, nil
+}
+
+// repeat takes a part's measurements.
+func repeat(o Options, part string, measure func() (*Figures, error)) (*Part, error) {
+	var all []*Figures
+	for range o.runs() {
+		f, err := measure()
+		for attempt := 1; err == nil && len(f.Failures) > 0 && attempt < attempts && !o.Quick; attempt++ {
+			f, err = measure()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", part, err)
+		}
+		fmt.Fprintf(o.Log, "%s: mouth to ear p50 %.0f p99 %.0f ms, %d of %d chirps, %.2f %% concealed, %.0f %% other load\n",
+			part, f.P50, f.P99, f.Heard, f.Spoken, f.Concealed, f.Others)
+		all = append(all, f)
+	}
+	return newPart(all), nil
 }
 
 // findPrograms finds the programs, or builds them in a folder that remove deletes.
@@ -96,8 +106,8 @@ func measurePath(ctx context.Context, o Options, p programs) (r *Figures, err er
 	if err := lab.Begin(); err != nil {
 		return nil, err
 	}
-	at := func(name string) host { return host{lab.Node(name).Addr.String(), lab.Node(name).Start} }
-	if r, err = measure(ctx, o, p, at("a"), at("b")); err != nil {
+	at := func(name string) host { return host{lab.Node(name).Addr.String(), lab.Node(name).Namespace.Do} }
+	if r, err = measure(ctx, p, o.duration(), at("a"), at("b")); err != nil {
 		return nil, err
 	}
 	report, err := lab.Finish()

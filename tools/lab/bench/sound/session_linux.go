@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os/exec"
 	"time"
 
 	"holocast/internal/pause"
@@ -34,7 +33,7 @@ type session struct {
 }
 
 // measure measures with publisher and relay on host a and the player on host b.
-func measure(ctx context.Context, o Options, p programs, a, b host) (*Figures, error) {
+func measure(ctx context.Context, p programs, d time.Duration, a, b host) (*Figures, error) {
 	server, err := pulse.Start(ctx)
 	if err != nil {
 		return nil, err
@@ -65,9 +64,9 @@ func measure(ctx context.Context, o Options, p programs, a, b host) (*Figures, e
 	if err := s.await(ctx, player, "sound"); err != nil {
 		return nil, err
 	}
-	r := &Figures{Seconds: o.duration().Seconds()}
+	r := &Figures{Seconds: d.Seconds()}
 	use := s.processors()
-	if err := s.speak(ctx, o.duration()); err != nil {
+	if err := s.speak(ctx, d); err != nil {
 		return nil, err
 	}
 	r.Busy, r.Others = use.since(s.processors())
@@ -81,13 +80,8 @@ func measure(ctx context.Context, o Options, p programs, a, b host) (*Figures, e
 		x.stop()
 	}
 	r.compare(&s.mouth, &s.ear)
-	fmt.Fprintf(o.Log, "mouth to ear p50 %.0f p99 %.0f ms, %d of %d chirps, %.2f %% concealed\n", r.P50, r.P99, r.Heard,
-		r.Spoken, r.Concealed)
 	return r, nil
 }
-
-// here starts a program without a network namespace.
-var here = host{"127.0.0.1", (*exec.Cmd).Start}
 
 // record adds the two sinks and records them.
 func (s *session) record(ctx context.Context) error {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"holocast/internal/qoe"
 )
 
 // Options configure Run.
@@ -45,26 +47,61 @@ func (o Options) duration() time.Duration {
 	return time.Minute
 }
 
-// Result holds the measurements.
-type Result struct {
-	Loopback *Figures `json:"loopback,omitempty"`
-	Path     *Figures `json:"path,omitempty"`
+// runs returns how often each part is measured.
+func (o Options) runs() int {
+	if o.Quick {
+		return 1
+	}
+	return 3
 }
 
-// Figures holds the figures of one part.
-type Figures struct {
-	Seconds float64 `json:"seconds"`
-	Spoken  int     `json:"chirps_spoken"`
-	Heard   int     `json:"chirps_heard"`
+// Result holds the measurements.
+type Result struct {
+	Loopback *Part `json:"loopback,omitempty"`
+	Path     *Part `json:"path,omitempty"`
+}
 
-	// Delay from mouth to ear.
+// Part holds the figures of a part: of all its runs' chirps together, and of each run.
+type Part struct {
+	Delays
+	Concealed float64    `json:"concealed_percent"` // mean of the runs
+	Runs      []*Figures `json:"runs"`
+}
+
+// newPart combines runs.
+func newPart(runs []*Figures) *Part {
+	p := &Part{Runs: runs}
+	for _, f := range runs {
+		p.Spoken += f.Spoken
+		p.delay, p.correlations = append(p.delay, f.delay...), append(p.correlations, f.correlations...)
+		p.Concealed += f.Concealed / float64(len(runs))
+	}
+	p.Concealed = qoe.Round(p.Concealed, 2)
+	p.summarize()
+	return p
+}
+
+// Delays describe the time of chirps from mouth to ear.
+type Delays struct {
+	Spoken int `json:"chirps_spoken"`
+	Heard  int `json:"chirps_heard"`
+
 	P50   float64 `json:"mouth_to_ear_p50_ms"`
 	P95   float64 `json:"mouth_to_ear_p95_ms"`
 	P99   float64 `json:"mouth_to_ear_p99_ms"`
 	Worst float64 `json:"mouth_to_ear_worst_ms"`
 
-	SNR       float64  `json:"snr_db"` // median of the heard chirps
-	SNRP5     float64  `json:"snr_p5_db"`
+	SNR   float64 `json:"snr_db"` // median of the heard chirps
+	SNRP5 float64 `json:"snr_p5_db"`
+
+	delay        []time.Duration
+	correlations []float64
+}
+
+// Figures holds the figures of one run.
+type Figures struct {
+	Delays
+	Seconds   float64  `json:"seconds"`
 	Spread    float64  `json:"recorder_spread_ms"`        // largest change of a recorder's delay
 	Concealed float64  `json:"concealed_percent"`         // of the sound
 	BufferMs  float64  `json:"jitter_buffer_ms"`          // the player's, at the end
