@@ -177,7 +177,7 @@ synthetic studio has poses of its own. A file has a pose for every camera, from 
   NAME               a microphone by name (see capture-server list)
   FILE.wav           a recording, mono or stereo, of 8 to 32 bits or float
   synthetic          the sound of the synthetic performer
-  none               no sound, as is []
+  none               no sound; [] is the audio.wav of a LiveScan3D take, if any
 A position in studio space, in millimetres, makes the sound spatial: default,position=0/1600/0`,
 	},
 	{

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"holocast/capture-server/audio"
 	"holocast/capture-server/points"
 	"holocast/capture-server/publish"
+	"holocast/capture-server/source/livescanfiles"
 	"holocast/capture-server/source/synthetic"
 	"holocast/internal/catalog"
 )
@@ -24,9 +26,11 @@ const maxMicrophones = 16
 
 // audioSpec is a parsed entry of the setting audio.
 type audioSpec struct {
-	kind     string // "default", "synthetic", "none", "file" or "name"
+	kind     string // "default", "synthetic", "none", "file", "name" or "take"
 	arg      string // path or name
 	position []float64
+
+	take *livescanfiles.Sound // of kind "take"
 }
 
 func parseAudio(s string) (audioSpec, error) {
@@ -80,8 +84,14 @@ func (c *Config) microphones() (specs []audioSpec, err error) {
 // cameras.
 func addSound(p *publish.Publisher, cfg *Config, cameras []points.Camera) error {
 	specs, err := cfg.microphones()
-	if err != nil || len(specs) == 0 {
+	if err != nil {
 		return err
+	}
+	if len(cfg.Audio) == 0 {
+		specs = soundsOfTakes(cameras)
+	}
+	if len(specs) == 0 {
+		return nil
 	}
 	var inputs []audio.Microphone
 	fail := func(err error) error {
@@ -113,12 +123,29 @@ func addSound(p *publish.Publisher, cfg *Config, cameras []points.Camera) error 
 	return p.Add(m)
 }
 
+// soundsOfTakes returns the sounds that the cameras' takes contain.
+func soundsOfTakes(cameras []points.Camera) (specs []audioSpec) {
+	for _, c := range cameras {
+		take := livescanfiles.SoundOf(c.Source)
+		if take != nil && !slices.ContainsFunc(specs, func(s audioSpec) bool { return s.take == take }) {
+			specs = append(specs, audioSpec{kind: "take", take: take})
+		}
+	}
+	return specs
+}
+
 func (c *Config) openAudio(s audioSpec, cameras []points.Camera, log *slog.Logger) (audio.Input, error) {
 	switch s.kind {
 	case "file":
 		input, err := audio.OpenRecording(s.arg, c.Loop)
 		if err != nil {
 			return nil, fmt.Errorf("audio: %w", err)
+		}
+		return input, nil
+	case "take":
+		input, err := audio.OpenLoop(s.take.Path, s.take.Start, s.take.Period)
+		if err != nil {
+			return nil, fmt.Errorf("the take's sound (--audio none disables it): %w", err)
 		}
 		return input, nil
 	case "synthetic":

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"math"
 	"os"
 	"os/exec"
@@ -20,6 +21,7 @@ import (
 	"holocast/internal/opus"
 	"holocast/internal/pointcloud"
 	"holocast/internal/programtest"
+	"holocast/internal/pulse"
 )
 
 // soundPacket is a received packet.
@@ -170,6 +172,45 @@ func TestSoundReachesViewerOfRelay(t *testing.T) {
 	}
 }
 
+// TestSoundOfTake publishes the sound next to a take, unless told otherwise.
+func TestSoundOfTake(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	take := studio(t, 1280, 720)
+	if err := os.Rename(sweepWAV(t), filepath.Join(take, "audio.wav")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		args []string
+		want int
+	}{{"by default", nil, 1}, {"disabled", []string{"--audio", "none"}, 0}} {
+		t.Run(c.name, func(t *testing.T) {
+			target, ns := startRelay(t)
+			args := append([]string{"--source", "livescan:" + take}, c.args...)
+			start(t, filepath.Join(bin, "capture-server"), append(args, target.URL)...)
+			s := view(ctx, t, target)
+			list, err := catalog.Parse(newestObject(ctx, t, subscribe(ctx, t, s, ns, catalog.TrackName)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			sounds := list.Sounds()
+			if len(sounds) != c.want {
+				t.Fatalf("catalog has %+v", sounds)
+			}
+			if c.want == 0 {
+				return
+			}
+			if sounds[0].Label != "audio.wav" {
+				t.Errorf("sound %q", sounds[0].Label)
+			}
+			if p := nextSound(ctx, t, subscribe(ctx, t, s, ns, sounds[0].Name)); len(p.payload) == 0 {
+				t.Error("an empty packet")
+			}
+		})
+	}
+}
+
 // TestClapInSoundAndPoints checks that the performer's claps have the capture time of the frames in
 // which the hands meet.
 func TestClapInSoundAndPoints(t *testing.T) {
@@ -217,62 +258,30 @@ func TestClapInSoundAndPoints(t *testing.T) {
 	}
 }
 
-// pulse is a private PulseAudio server.
-type pulse struct {
-	t   *testing.T
-	env []string
-}
-
-func startPulse(ctx context.Context, t *testing.T) *pulse {
+// startPulse starts a PulseAudio server for the test.
+func startPulse(ctx context.Context, t *testing.T) *pulse.Server {
 	t.Helper()
-	for _, program := range []string{"pulseaudio", "pactl"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skip(program + " is not installed")
-		}
-	}
-	dir, err := os.MkdirTemp("", "pulse") // a socket's path must be short
-	if err != nil {
+	p, err := pulse.Start(ctx)
+	if errors.Is(err, pulse.ErrMissing) {
+		t.Skip(err)
+	} else if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	socket := filepath.Join(dir, "socket")
-	p := &pulse{t, append(os.Environ(), "HOME="+dir, "XDG_RUNTIME_DIR="+dir, "PULSE_SERVER=unix:"+socket)}
-	server := exec.Command("pulseaudio", "-n", "--daemonize=no", "--use-pid-file=no", "--exit-idle-time=-1",
-		"-L", "module-native-protocol-unix auth-anonymous=1 socket="+socket, "-L", "module-always-sink")
-	server.Env = p.env[:len(p.env)-1] // without PULSE_SERVER
-	programtest.Start(t, server)
-	for {
-		c := exec.CommandContext(ctx, "pactl", "info")
-		c.Env = p.env
-		if c.Run() == nil {
-			return p
-		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			t.Fatal("pulseaudio does not answer")
-		}
-	}
-}
-
-func (p *pulse) control(args ...string) string {
-	p.t.Helper()
-	c := exec.Command("pactl", args...)
-	c.Env = p.env
-	out, err := c.CombinedOutput()
-	if err != nil {
-		p.t.Fatalf("pactl %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-	return strings.TrimSpace(string(out))
+	t.Cleanup(p.Close)
+	return p
 }
 
 // plug adds a 44.1 kHz sink that plays a 1 kHz tone. The sink's monitor serves as a microphone. plug
 // returns the sink's module.
-func (p *pulse) plug() string {
-	p.t.Helper()
-	module := p.control("load-module", "module-null-sink", "sink_name=stage", "rate=44100", "channels=1",
-		"sink_properties=device.description=Stage")
-	p.control("load-module", "module-sine", "sink=stage", "frequency=1000")
+func plug(ctx context.Context, t *testing.T, p *pulse.Server) string {
+	t.Helper()
+	module, err := p.AddSink(ctx, "Stage", 44100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Control(ctx, "load-module", "module-sine", "sink=Stage", "frequency=1000"); err != nil {
+		t.Fatal(err)
+	}
 	return module
 }
 
@@ -293,16 +302,16 @@ func TestMicrophoneUnpluggedAndBack(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	p := startPulse(ctx, t)
-	module := p.plug()
+	module := plug(ctx, t, p)
 	list := exec.Command(filepath.Join(bin, "capture-server"), "list")
-	list.Env = p.env
+	list.Env = p.Env
 	if out, _ := list.CombinedOutput(); !strings.Contains(string(out), "audio\tMonitor of Stage\tmono") {
 		t.Errorf("list prints %s", out)
 	}
 	target, ns := startRelay(t)
 	c := exec.Command(filepath.Join(bin, "capture-server"), "--source", "livescan:"+studio(t, 1280, 720), "--fps", "10",
 		"--audio", "Monitor of Stage", target.URL)
-	c.Env = p.env
+	c.Env = p.Env
 	server := programtest.Start(t, c)
 	s := view(ctx, t, target)
 	sound := subscribe(ctx, t, s, ns, "audio/0")
@@ -324,12 +333,14 @@ func TestMicrophoneUnpluggedAndBack(t *testing.T) {
 		}
 	}
 	before := hear()
-	p.control("unload-module", module)
+	if _, err := p.Control(ctx, "unload-module", module); err != nil {
+		t.Fatal(err)
+	}
 	server.Line("microphone gone")
 	for range 5 {
 		next(ctx, t, points)
 	}
-	p.plug()
+	plug(ctx, t, p)
 	server.Line("microphone is back")
 	after := hear()
 	first, last := after[len(after)-1], before[len(before)-1]

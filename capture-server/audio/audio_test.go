@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -100,6 +101,61 @@ func ramp(t *testing.T, samples int) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// TestLoop checks that the sound of a take begins with each pass, also if a pass is no whole number of
+// samples.
+func TestLoop(t *testing.T) {
+	for name, c := range map[string]struct {
+		length int
+		period time.Duration
+	}{
+		"as long":   {4800, 100 * time.Millisecond},
+		"shorter":   {700, 100 * time.Millisecond},
+		"longer":    {9000, 100 * time.Millisecond},
+		"fraction":  {700, 33_333 * time.Microsecond},
+		"no period": {700, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := ramp(t, c.length)
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now().Add(20 * time.Millisecond)
+				r, err := OpenLoop(path, func() time.Time { return began }, c.period)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = r.Close() }()
+				period := c.period.Seconds() * 48000
+				if c.period == 0 {
+					period = float64(c.length)
+				}
+				var b Block
+				for at := 0; at < 48000; {
+					if err := r.Next(t.Context(), &b); err != nil {
+						t.Fatal(err)
+					}
+					if want := began.Add(time.Duration(at) * time.Second / 48000); !b.Time.Equal(want) {
+						t.Fatalf("sample %d at %v, want %v", at, b.Time, want)
+					}
+					for _, x := range b.Samples {
+						pass := math.Floor(float64(at) / period)
+						place := at - int(math.Ceil(pass*period))
+						if place < 0 {
+							place = at - int(math.Ceil((pass-1)*period))
+						}
+						want := float32(0)
+						if place < c.length {
+							want = float32(int16(place)) / 32768
+						}
+						if x != want {
+							t.Fatalf("sample %d is %v, want %v", at, x*32768, want*32768)
+						}
+						at++
+					}
+				}
+			})
+		})
+	}
 }
 
 // TestRecording checks that a recording plays at its rate, loops without a gap, and skips samples

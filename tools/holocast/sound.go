@@ -52,8 +52,12 @@ func (o playOptions) openSound() (out *soundOutput, err error) {
 		}
 		out.mixer = sound.New(sound.WAVLead, slog.Default())
 	case o.audio != "":
-		out.mixer = sound.New(soundcard.Lead, slog.Default())
-		if out.device, err = soundcard.Open(o.audio, out.mixer, slog.Default()); err != nil {
+		if out.device, err = soundcard.Open(o.audio, slog.Default()); err != nil {
+			return nil, err
+		}
+		out.mixer = sound.New(out.device.Latency, slog.Default())
+		if err := out.device.Play(out.mixer); err != nil {
+			out.device.Close()
 			return nil, err
 		}
 	}

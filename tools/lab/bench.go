@@ -28,6 +28,7 @@ import (
 	"holocast/tools/lab/bench/fbdt"
 	"holocast/tools/lab/bench/hostile"
 	"holocast/tools/lab/bench/relay"
+	"holocast/tools/lab/bench/sound"
 	"holocast/tools/lab/bench/tiles"
 	"holocast/tools/lab/bench/wan"
 )
@@ -112,6 +113,13 @@ func benchmarks() []benchmark {
 			parts: wan.Parts, root: true,
 			run: func(ctx context.Context, o benchOptions) (result, error) {
 				return wan.Run(ctx, wan.Options{Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log})
+			},
+		},
+		{
+			name: "sound", about: "sound from mouth to ear: delay, concealment, noise",
+			parts: sound.Parts, root: true,
+			run: func(ctx context.Context, o benchOptions) (result, error) {
+				return sound.Run(ctx, sound.Options{Parts: o.parts, Quick: o.quick, Log: o.log})
 			},
 		},
 		{

@@ -6,6 +6,7 @@
 //	<take>/client_0/Color_0.jpg …
 //	<take>/client_0/Timestamps_Client0.txt    frame, device time in microseconds
 //	<take>/Extrinsics_Open3D.log              camera poses, see [Poses]
+//	<take>/audio.wav                          optional: the sound, from the first frame on
 //
 // LiveScan3D's published test set has a directory per mode:
 //
@@ -90,13 +91,14 @@ func open(dir string, opts Options) ([]source.Source, error) {
 		total += 2 * w * h * len(r.frames)
 	}
 	timelines := schedule(found, clock, opts.Log)
+	sound := findSound(dir, found, timelines, clock)
 	sources := make([]source.Source, len(found))
 	for i, r := range found {
 		p, err := newPlayer(r)
 		if err != nil {
 			return nil, err
 		}
-		p.pace.Clock, p.pace.Recorded = clock, timelines[i]
+		p.pace.Clock, p.pace.Recorded, p.sound = clock, timelines[i], sound
 		if err := p.load(total <= keepDepth); err != nil {
 			return nil, err
 		}
@@ -142,6 +144,7 @@ type player struct {
 	files []filePair
 	pace  pace.Camera
 	fps   float64
+	sound *Sound
 
 	damaged map[int]bool // frames reported as unreadable
 

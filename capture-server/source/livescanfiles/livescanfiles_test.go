@@ -442,6 +442,45 @@ func TestTake(t *testing.T) {
 	}
 }
 
+// TestSoundOfTake checks that the sound begins with the first frame and has the period of the frames.
+func TestSoundOfTake(t *testing.T) {
+	stamped := writeTake(t, map[int]uint64{0: 5_000_000, 1: 5_010_000, 2: 5_030_000},
+		map[int]uint64{0: 5_000_000, 1: 5_010_000, 2: 5_030_000})
+	for _, c := range []struct {
+		name, dir string
+		want      time.Duration
+	}{
+		{"stamped", stamped, 40 * time.Millisecond},
+		{"by rate", writeStudio(t, 2, 3), 3 * time.Millisecond},
+		{"still", writeStudio(t, 1, 1), 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			write(t, filepath.Join(c.dir, "audio.wav"), []byte("RIFF"))
+			cameras, err := Open(c.dir, binned)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sound := SoundOf(cameras[0])
+			if sound == nil || sound.Path != filepath.Join(c.dir, "audio.wav") || sound.Period != c.want {
+				t.Fatalf("%+v", sound)
+			}
+			for _, s := range cameras {
+				var f source.Frame
+				if err := s.Next(t.Context(), &f); err != nil {
+					t.Fatal(err)
+				}
+				if SoundOf(s) != sound || !f.CaptureTime.Equal(sound.Start().Add(f.DeviceTime)) {
+					t.Errorf("%s: %+v, frame captured at %v", s.Name(), SoundOf(s), f.CaptureTime)
+				}
+			}
+		})
+	}
+	cameras, err := Open(writeStudio(t, 1, 1), binned)
+	if err != nil || SoundOf(cameras[0]) != nil {
+		t.Errorf("sound without a file: %v", err)
+	}
+}
+
 func TestTakeOrder(t *testing.T) {
 	take := make([]map[int]uint64, 11)
 	for i := range take {

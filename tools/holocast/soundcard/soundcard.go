@@ -15,63 +15,68 @@ import (
 	"holocast/tools/holocast/player/sound"
 )
 
-// Latency of a device. The operating system may add to it.
 const (
 	period  = 10 * time.Millisecond
 	periods = 3
-	latency = periods * period
 )
-
-// Lead is the lead of a mixer that plays on a device; see sound.New.
-const Lead = latency
 
 // Device plays sound.
 type Device struct {
-	Name   string
+	Name string
+	// Latency is the time from a request for samples to their sound, as requested from the system.
+	Latency time.Duration
+
+	log    *slog.Logger
 	ctx    *malgo.AllocatedContext
+	id     *malgo.DeviceID // nil for the default device
 	device *malgo.Device
 	gone   atomic.Bool
 	closed atomic.Bool
 }
 
-// Open plays a mixer's sound on the first device whose name contains name; "default" selects the
-// system's default device. The caller must Close the result.
-func Open(name string, m *sound.Mixer, log *slog.Logger) (*Device, error) {
-	ctx, err := malgo.InitContext(nil, malgo.ContextConfig{}, nil)
+// Open finds the first device whose name contains name; "default" selects the system's default
+// device. The caller must Close the result.
+func Open(name string, log *slog.Logger) (*Device, error) {
+	d := &Device{Name: name, log: log, Latency: period} // PulseAudio buffers one period, others all
+	var err error
+	if d.ctx, err = malgo.InitContext([]malgo.Backend{malgo.BackendPulseaudio}, malgo.ContextConfig{}, nil); err != nil {
+		d.Latency = periods * period
+		d.ctx, err = malgo.InitContext(nil, malgo.ContextConfig{}, nil)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("--audio: the system has no sound: %w", err)
 	}
-	d := &Device{Name: name, ctx: ctx}
-	if err := d.start(m, log); err != nil {
-		d.Close()
-		return nil, err
+	if name != "default" {
+		id, err := d.find()
+		if err != nil {
+			d.Close()
+			return nil, err
+		}
+		d.id = &id
 	}
 	return d, nil
 }
 
-func (d *Device) start(m *sound.Mixer, log *slog.Logger) error {
+// Play starts to play a mixer's sound.
+func (d *Device) Play(m *sound.Mixer) error {
 	cfg := malgo.DefaultDeviceConfig(malgo.Playback)
 	cfg.Playback.Format, cfg.Playback.Channels, cfg.SampleRate = malgo.FormatF32, sound.Channels, sound.SampleRate
 	cfg.PeriodSizeInMilliseconds, cfg.Periods = uint32(period.Milliseconds()), periods
-	if d.Name != "default" {
-		id, err := d.find()
-		if err != nil {
-			return err
-		}
-		cfg.Playback.DeviceID = id.Pointer()
+	if d.id != nil {
+		cfg.Playback.DeviceID = d.id.Pointer()
 	}
 	var pace pacer
 	device, err := malgo.InitDevice(d.ctx.Context, cfg, malgo.DeviceCallbacks{
 		Data: func(out, _ []byte, frames uint32) {
 			if frames > 0 {
 				block := unsafe.Slice((*float32)(unsafe.Pointer(&out[0])), int(frames)*sound.Channels)
-				m.Read(block, pace.next(time.Now().Add(latency), int(frames)))
+				m.Read(block, pace.next(time.Now().Add(d.Latency), int(frames)))
 				clip(block)
 			}
 		},
 		Stop: func() {
 			if !d.closed.Load() && !d.gone.Swap(true) {
-				log.Warn("the sound device stopped; continuing without sound", "device", d.Name)
+				d.log.Warn("the sound device stopped; continuing without sound", "device", d.Name)
 			}
 		},
 	})

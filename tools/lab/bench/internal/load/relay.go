@@ -300,6 +300,9 @@ func (p *Relay) Addr() string { return strings.TrimPrefix(p.url, "moqt://") }
 // HTTP returns the host:port of the relay's metrics, or "" if it serves none.
 func (p *Relay) HTTP() string { return p.http }
 
+// PID returns the process ID of a local relay.
+func (p *Relay) PID() int { return p.cmd.Process.Pid }
+
 // Hash returns the certificate hash of a relay started by Start or StartAt.
 func (p *Relay) Hash() [32]byte { return p.hash }
 
