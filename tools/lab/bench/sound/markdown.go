@@ -33,8 +33,8 @@ func (r Result) Markdown() string {
 		}
 	}
 	fmt.Fprintf(&b, "\nOn `%s`, all programs use the loopback interface. On `%s`, the player is behind an emulated "+
-		"path: %s. SNR compares the heard chirps with the spoken ones after alignment, from their correlation; time "+
-		"stretching lowers it.\n\n## Runs\n\nSound plays in step with the frames: its delay is the larger of the "+
+		"path: %s. SNR compares the heard chirps with the spoken ones after alignment, from their correlation; Opus's "+
+		"coding of high tones and time stretching lower it.\n\n## Runs\n\nSound plays in step with the frames: its delay is the larger of the "+
 		"jitter buffer's and the frames'. Frames wait up to 80 ms for it, which their delay includes. The player's own "+
 		"figure is its delay from capture to sound; it, the jitter buffer and the lip offset are those at the end of the "+
 		"run. The programs run with niceness −15, ahead of the machine's other programs; the last columns give the share "+
