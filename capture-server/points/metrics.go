@@ -76,6 +76,21 @@ func (m *metrics) collectors(of *Medium) []prometheus.Collector {
 			Help:        "Captures lost at the source because they had no depth or were overdue.",
 			ConstLabels: prometheus.Labels{"camera": l.label()},
 		}, func() float64 { return float64(l.src.Dropped()) }))
+		for _, t := range l.tracks {
+			if t.video != nil {
+				all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+					Name:        "holocast_capture_depth_error_millimeters",
+					Help:        "Root mean square error that quantization adds to the newest depth picture; 0 while unwatched.",
+					ConstLabels: prometheus.Labels{"camera": l.label(), "quality": t.quality},
+				}, t.video.depthError))
+			}
+		}
+	}
+	if r := of.rate; r != nil {
+		all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "holocast_capture_target_bits_per_second",
+			Help: "Bit rate that lossy tracks share: the setting bitrate, or less while the path to the relay is full.",
+		}, r.current))
 	}
 	return all
 }

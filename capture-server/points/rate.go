@@ -54,6 +54,13 @@ func (r *rate) next(s *rateStreams, coarser int, now time.Time, key bool) (depth
 	return s.depth.QP(at, key), s.color.QP(at, key)
 }
 
+// current returns the bit rate that the tracks share, in bit/s.
+func (r *rate) current() float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.target.Rate()
+}
+
 // sent reports the size of a track's frame. The map counts towards the depth picture.
 func (r *rate) sent(s *rateStreams, now time.Time, key bool, qp [2]int, sizes [3]int) {
 	r.mu.Lock()

@@ -170,6 +170,16 @@ func (v *video) rest() {
 	}
 }
 
+// depthError returns pointvideo.Encoder.DepthError, or 0 while the track is unwatched.
+func (v *video) depthError() float64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.encoder == nil || v.feed == nil {
+		return 0
+	}
+	return v.encoder.DepthError()
+}
+
 // close frees the encoder.
 func (v *video) close() {
 	v.mu.Lock()

@@ -102,6 +102,9 @@ func TestSlowMotion(t *testing.T) {
 			ours += math.Abs(float64(decoded.Depth[i]) - exact)
 		}
 	}
+	if added := e.DepthError(); added < 0.1 || added > 2*sigma {
+		t.Errorf("the picture adds %.2f mm", added)
+	}
 	if ours > 0.6*sensor { // 0.43 here; 0.74 if the means do not follow
 		t.Errorf("mean error %.2f mm, the sensor's own %.2f", ours/(frames*width*height), sensor/(frames*width*height))
 	}

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 
 	"holocast/internal/pointcloud"
 	"holocast/internal/x264"
@@ -213,6 +214,33 @@ func (e *Encoder) SetQP(depth, color int) { e.qp = [2]int{depth, color} }
 
 // Sizes returns the bytes of the newest object's map, with its header, and of its depth and color.
 func (e *Encoder) Sizes() [3]int { return e.sizes }
+
+// DepthError returns the root mean square error in mm that quantizing the newest depth picture adds
+// to the averaged depth; 0 if there is none.
+func (e *Encoder) DepthError() float64 {
+	if e.zstd == nil {
+		return 0
+	}
+	stride, rows := even(e.cfg.Width), even(e.cfg.Height)
+	ones := make([]float32, rows)
+	for i := range ones {
+		ones[i] = 1
+	}
+	p := x264.Picture{Y: e.luma, Cb: e.gray, Cr: e.gray, YStride: stride, CStride: stride / 2}
+	levels := math.Sqrt(e.depth.LumaError(p, 0, ones) / float64(stride*rows))
+	var z, points float64
+	for i, m := range e.valid {
+		if m != 0 {
+			z, points = z+float64(e.mean[i]), points+1
+		}
+	}
+	if points == 0 {
+		return 0
+	}
+	z /= points
+	sigma := float64(e.noise.sigma0)/1e3 + float64(e.noise.sigma2)/1e9*z*z
+	return levels * float64(e.noise.step) / 16 * sigma
+}
 
 // encodePictures encodes the smoothed depth and g's color.
 func (e *Encoder) encodePictures(o *object, g *pointcloud.Grid) (err error) {

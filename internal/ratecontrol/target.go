@@ -49,6 +49,9 @@ type delivery struct {
 // NewTarget returns a Target of at most limit bit/s.
 func NewTarget(limit float64) *Target { return &Target{limit: limit, rate: limit} }
 
+// Rate returns the newest bit rate.
+func (t *Target) Rate() float64 { return t.rate }
+
 // Update returns the bit rate to use from time now on.
 func (t *Target) Update(now time.Duration, p Path) float64 {
 	bandwidth := t.bandwidth(now, p)
