@@ -75,7 +75,7 @@ func TestHostile(t *testing.T) {
 		{"six channels", change(22, 6), "6 channels"},
 		{"no rate", change(24, 0, 0, 0, 0), "sample rate 0 Hz"},
 		{"ADPCM", change(20, 2), "format 2"},
-		{"wrong alignment", change(32, 1), "1 bytes per sample"},
+		{"wrong alignment", change(32, 1), "block alignment is 1 bytes"},
 	} {
 		if _, err := open(tt.b); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)

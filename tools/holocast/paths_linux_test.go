@@ -226,13 +226,15 @@ func TestCutPaths(t *testing.T) {
 			t.Errorf("holocast_capture_path_up of %s is %v", path, v)
 		}
 	}
-	dropped := series(t, metrics, `holocast_capture_frames_total{camera="0",result="dropped"}`) +
-		series(t, metrics, "holocast_capture_behind_subgroups_total")
-	capture.Signal(syscall.SIGINT)
-	capture.mustSucceed()
+	play.Signal(syscall.SIGINT)
 	play.mustSucceed()
 	var r played
 	play.lastLine(&r)
+	metrics = l.get(l.host, "http://127.0.0.1:9190/metrics")
+	dropped := series(t, metrics, `holocast_capture_frames_total{camera="synthetic-0",result="dropped"}`) +
+		series(t, metrics, "holocast_capture_behind_subgroups_total")
+	capture.Signal(syscall.SIGINT)
+	capture.mustSucceed()
 	relayMetrics := l.get(l.server, "http://127.0.0.1:4443/metrics")
 	dropped += series(t, relayMetrics, `holocast_relay_dropped_subgroups_total{reason="behind"}`)
 	// On a busy machine the programs drop frames in favour of newer ones, and count them.
