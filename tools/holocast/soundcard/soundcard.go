@@ -24,8 +24,8 @@ const (
 const (
 	// retryTime is the minimum time between attempts to open a device.
 	retryTime = time.Second
-	// silentTime is the interval in which a device that asks for no samples counts as gone. PulseAudio
-	// does not report that a sink has disappeared.
+	// silentTime is how long a device may ask for no samples until it counts as gone: PulseAudio does not
+	// report a sink's disappearance.
 	silentTime = 3 * time.Second
 )
 
