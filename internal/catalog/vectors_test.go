@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// vectors are the catalogs of testdata/vectors.json, which also test the web viewer's reader.
+// vectors are the catalogs of testdata/vectors.json, which also test the web viewer's and, for sound, the Unity
+// client's reader.
 type vectors struct {
 	Valid []struct {
 		Name    string
@@ -62,6 +63,15 @@ type vectorCatalog struct {
 	Cameras  [][]vectorCamera `json:"cameras"` // by number; best quality first
 	Poses    bool             `json:"poses"`
 	Sphere   *vectorSphere    `json:"sphere,omitempty"`
+	Sounds   []vectorSound    `json:"sounds,omitempty"` // microphones, by number
+}
+
+type vectorSound struct {
+	Track    string    `json:"track"`
+	Codec    string    `json:"codec"`
+	Channels int       `json:"channels"`
+	Name     string    `json:"name"`
+	Position []float64 `json:"position"`
 }
 
 type vectorSphere struct {
@@ -164,6 +174,10 @@ func TestVectors(t *testing.T) {
 				got.Cameras = append(got.Cameras, list)
 			}
 			got.Sphere = describeSphere(c)
+			for _, t := range c.Sounds() {
+				s := t.Sound
+				got.Sounds = append(got.Sounds, vectorSound{t.Name, t.Codec, t.Channels(), s.MicrophoneName, s.Position})
+			}
 			if !reflect.DeepEqual(got, v.Want) {
 				t.Errorf("got  %s\nwant %s", toJSON(got), toJSON(v.Want))
 			}

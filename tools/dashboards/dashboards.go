@@ -252,6 +252,35 @@ var capture = dashboard{
 				{`increase(holocast_tiles_quality_drops_total{instance=~"$instance"}[$__rate_interval])`, "{{instance}} dropped"},
 			}},
 		}},
+		{"Sound", []panel{
+			{
+				title: "Microphones delivering",
+				unit:  "none",
+				kind:  "state-timeline",
+				help:  "No: unplugged, or in use by another program.",
+				from: []query{
+					{`holocast_capture_sound_delivering{instance=~"$instance"}`, "{{microphone}}"},
+				},
+			},
+			{title: "Packets published", unit: "cps", help: "100 per second from each microphone.", from: []query{
+				{
+					`sum by (microphone) (rate(holocast_capture_sound_packets_total{instance=~"$instance"}[$__rate_interval]))`,
+					"{{microphone}}",
+				},
+			}},
+			{title: "Interruptions", unit: "none", help: "Sound lost because this machine was late.", from: []query{
+				{
+					`sum by (microphone) (increase(holocast_capture_sound_dropouts_total{instance=~"$instance"}[$__rate_interval]))`,
+					"{{microphone}}",
+				},
+			}},
+			{title: "Drift", unit: "percentunit", help: "Rate of the microphone's clock minus the local clock's.", from: []query{
+				{`holocast_capture_sound_drift_ratio{instance=~"$instance"}`, "{{microphone}}"},
+			}},
+			{title: "Level", unit: "percentunit", max: 1, help: "Root mean square, relative to full scale.", from: []query{
+				{`holocast_capture_sound_level_ratio{instance=~"$instance"}`, "{{microphone}}"},
+			}},
+		}},
 		process("holocast_capture_connected"),
 	},
 }

@@ -277,7 +277,7 @@ func (s *system) start() {
 	edge(s.viewer, "paris", "elimination: {completeSpan: 2s}\n", "controller:4793", frontOfViewer+":4793")
 	edge(s.relay, "london", "")
 	s.run(s.relay, "relay", "--config", s.config("relay.yaml", "", "/usr/share/holocast/web", web))
-	s.run(s.front, "capture-server", append(s.args("capture-server"), "--fps", "5")...)
+	s.run(s.front, "capture-server", append(s.args("capture-server"), "--fps", "5", "--audio", "synthetic")...)
 	film := filepath.Join(s.dir, "film.mp4")
 	render := exec.Command("ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=512x256:rate=10", "-t", "2", film)
 	if out, err := render.CombinedOutput(); err != nil {

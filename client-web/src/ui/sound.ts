@@ -19,6 +19,8 @@ const GLIDE = 0.02;
 export interface SoundStats {
   readonly on: boolean;
   readonly tracks: number;
+  /** Names of the microphones. */
+  readonly microphones: readonly string[];
   /** Delay from capture to hearing on the session's clock, ms; null in a replay and in silence. */
   readonly delay_ms: number | null;
   /** Sound waiting to be played, ms. */
@@ -233,6 +235,7 @@ export class Sound {
       a === undefined || b === undefined ? null : Math.round(10 * (a + b)) / 10;
     return {
       on: this.on, tracks: this.tracks.length,
+      microphones: this.tracks.flatMap(({ track, microphone: m }) => (m ? [m.name || track] : [])),
       delay_ms: rounded(heard, offset),
       buffer_ms: Math.round(largest(states.map((s) => s.buffered)) ?? 0),
       concealed_ms: Math.round(sum((s) => s.concealed)), stretched_ms: Math.round(sum((s) => s.stretched)),

@@ -122,7 +122,7 @@ describe("sound", () => {
     const offsets = await inStep(page, "sound in step with points");
     const s = (await stats(page)).sound!;
     console.log(JSON.stringify({ offsets, s }));
-    expect(s).toMatchObject({ tracks: 1, packets_refused: 0, refusal: "" });
+    expect(s).toMatchObject({ tracks: 1, microphones: ["beeper"], packets_refused: 0, refusal: "" });
     if (delivery === "datagram") expect(s.packets_repeated).toBeGreaterThan(0);
     expect(lab.errors).toEqual([]);
   });

@@ -1,6 +1,6 @@
 /** Tests catalogs with the vectors of internal/catalog. */
 import { readFileSync } from "node:fs";
-import { describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it, vi } from "vitest";
 import { parsePoses, readCameras } from "../../src/media/points/track.ts";
 import { readSounds } from "../../src/media/sound/track.ts";
 import { readSphere } from "../../src/media/tiles/track.ts";
@@ -55,6 +55,11 @@ const inside = (path: string, outer: string): boolean =>
   path === outer || path.startsWith(`${outer}.`) || path.startsWith(`${outer}[`);
 
 describe("catalog vectors", () => {
+  // Without it, the viewer reads no sound.
+  beforeAll(() => {
+    vi.stubGlobal("AudioDecoder", class {});
+    return () => vi.unstubAllGlobals();
+  });
   it.each(vectors.valid)("takes: $name", async ({ objects, want }) => {
     const catalog = await read(objects);
     const { qualities, hasPoses } = readCameras(catalog);
@@ -80,12 +85,16 @@ describe("catalog vectors", () => {
       tiles: s.tiles.flat().map((t) => t.track),
       rates: s.rates !== undefined,
     };
+    const sounds = readSounds(catalog).flatMap(({ track, codec, channels, microphone }) =>
+      microphone ? [{ track, codec, channels, name: microphone.name, position: microphone.position ?? null }] : [],
+    );
     expect({
       complete: catalog.complete,
       tracks: catalog.tracks.map((t) => t.name),
       cameras,
       poses: hasPoses,
       ...(sphere && { sphere }),
+      ...(sounds.length > 0 && { sounds }),
     }).toEqual(want);
   });
   it.each(vectors.invalid)("refuses: $name", async ({ objects, error }) => {

@@ -55,6 +55,12 @@ const video: readonly Row[] = [
   ["Delay", "Capture to display", (s) => seconds(s.video!.delay_ms)],
 ];
 const sound: readonly Row[] = [
+  [
+    "Microphones",
+    "The session's microphones",
+    (s) => s.sound!.microphones.join(", "),
+    (s) => s.sound!.microphones.length > 0,
+  ],
   ["Sound", "Sound is off until you turn it on", () => "muted, M turns it on", (s) => !s.sound!.on],
   [
     "Sound delay",

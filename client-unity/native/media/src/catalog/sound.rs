@@ -83,6 +83,9 @@ fn microphone(f: &Fields<'_, '_>, t: &mut SoundTrack) -> Parsed<()> {
     if m.integer("packet", Some(PACKET), 1, 120)? != PACKET {
         return wrong(&m.at("packet"), "its packets do not last 10 ms");
     }
+    if !matches!(m.text("delivery")?, None | Some("" | "stream" | "datagram")) {
+        return wrong(&m.at("delivery"), "its delivery is neither stream nor datagram");
+    }
     if m.get("position").is_some() {
         let position = m.numbers::<3>("position")?;
         if position.iter().any(|v| v.abs() > MAX_POSITION) {
@@ -123,6 +126,7 @@ fn format(f: &Fields<'_, '_>, inits: &HashMap<&str, &str>, film: bool) -> Parsed
 mod tests {
     use super::*;
     use crate::catalog::CatalogReader;
+    use base64::Engine;
 
     fn read(track: &str) -> Vec<SoundTrack> {
         let text = format!(
@@ -149,6 +153,61 @@ mod tests {
         let f = t.format.clone().unwrap();
         assert!(t.film() && t.group == 500.0);
         assert_eq!((f.codec, f.channels, f.rate, f.config), (Codec::Aac, 1, 44_100, Some(vec![0x11, 0x90])));
+    }
+
+    /// Payload and compression of an object in the shared vectors.
+    fn payload(o: &Value) -> (Vec<u8>, u64) {
+        if let Some(z) = o["gzip"].as_str() {
+            (base64::engine::general_purpose::STANDARD.decode(z).unwrap(), 1)
+        } else if let Some(text) = o["text"].as_str() {
+            (text.into(), 0)
+        } else {
+            (o.to_string().into(), 0)
+        }
+    }
+
+    fn text<'a>(v: &'a Value, field: &str) -> &'a str {
+        v[field].as_str().unwrap()
+    }
+
+    fn read_vector(v: &Value) -> Parsed<Vec<SoundTrack>> {
+        let (mut reader, mut group, mut id, mut sounds) = (CatalogReader::default(), 0, 0, Vec::new());
+        for o in v["objects"].as_array().unwrap() {
+            if o.get("deltaUpdate").is_none() {
+                (group, id) = (group + 1, 0);
+            }
+            let (payload, compression) = payload(o);
+            if let Some(c) = reader.add(group, id, payload, compression)? {
+                sounds = c.sounds;
+            }
+            id += 1;
+        }
+        Ok(sounds.into_iter().filter(|t| !t.film()).collect())
+    }
+
+    /// Vectors of internal/catalog about microphones.
+    #[test]
+    fn vectors() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../internal/catalog/testdata/vectors.json");
+        let vectors: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let hcau = |v: &&Value| v["objects"].to_string().contains("hcau");
+        for v in vectors["valid"].as_array().unwrap().iter().filter(hcau) {
+            let sounds = read_vector(v).unwrap();
+            let want = v["want"]["sounds"].as_array().unwrap();
+            assert_eq!(sounds.len(), want.len(), "{}", v["name"]);
+            for (t, want) in sounds.iter().zip(want) {
+                let f = t.format.clone().unwrap();
+                let position = want["position"].as_array().map(|p| p.iter().filter_map(Value::as_f64).collect());
+                assert_eq!((t.name.as_str(), t.label.as_str()), (text(want, "track"), text(want, "name")));
+                assert_eq!((f.codec, text(want, "codec")), (Codec::Opus, "opus"));
+                assert_eq!(Some(f.channels as u64), want["channels"].as_u64());
+                assert_eq!(t.position.map(Vec::from), position);
+            }
+        }
+        for v in vectors["invalid"].as_array().unwrap().iter().filter(hcau) {
+            let playable = read_vector(v).is_ok_and(|sounds| sounds.iter().any(|t| t.format.is_ok()));
+            assert!(!playable, "{}", v["name"]);
+        }
     }
 
     #[test]
