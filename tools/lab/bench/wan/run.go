@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+
+	"holocast/tools/lab/bench/internal/part"
 )
 
 // Run runs the benchmark. The part paths needs permission to create network namespaces.
@@ -12,7 +14,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if o.Log == nil {
 		o.Log = io.Discard
 	}
-	if err := o.check(); err != nil {
+	if err := part.Check(o.Parts, Parts()); err != nil {
 		return r, err
 	}
 	frames := extentOf(o.Quick).moving

@@ -5,10 +5,8 @@ package wan
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"slices"
-	"strings"
 )
 
 // Options configure Run.
@@ -29,15 +27,6 @@ const (
 func Parts() []string { return []string{qualityPart, pathsPart} }
 
 func (o Options) has(part string) bool { return len(o.Parts) == 0 || slices.Contains(o.Parts, part) }
-
-func (o Options) check() error {
-	for _, part := range o.Parts {
-		if !slices.Contains(Parts(), part) {
-			return fmt.Errorf("no part %q; want one of %s", part, strings.Join(Parts(), ", "))
-		}
-	}
-	return nil
-}
 
 // Result holds the measurements. The summary describes layout W on the four cameras of the moving
 // performer at homeTarget Mbit/s, and over a path of 20 Mbit/s without loss.
