@@ -1,5 +1,6 @@
 import {
-  BufferAttribute, BufferGeometry, DoubleSide, ExternalTexture, GLSL3, Mesh, RawShaderMaterial, Sphere, Vector3, type WebGLRenderer,
+  BufferAttribute, BufferGeometry, DoubleSide, ExternalTexture, GLSL3, Mesh, RawShaderMaterial,
+  Sphere, Vector3, type WebGLRenderer,
 } from "three";
 import { formOf, wordsPerPoint } from "../media/points/layout.ts";
 import type { CameraTrack, Transform } from "../media/points/track.ts";

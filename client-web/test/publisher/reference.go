@@ -76,7 +76,8 @@ func drawSurface(o options, m [16]float64, width, height int) ([]byte, error) {
 	}
 	samples := width * render.Supersample
 	for at := range width * height {
-		if first := at/width*render.Supersample*samples + at%width*render.Supersample; math.IsInf(float64(depth[first]), 1) {
+		first := (at/width*samples + at%width) * render.Supersample
+		if math.IsInf(float64(depth[first]), 1) {
 			img.Pix[4*at+3] = 0
 		}
 	}
