@@ -59,7 +59,8 @@ func (o options) view() (m [16]float64, width, height int, err error) {
 func drawSurface(o options, m [16]float64, width, height int) ([]byte, error) {
 	row := func(i int, sign float64) (unit [3]float64, shift, length float64) {
 		length = math.Hypot(m[i], math.Hypot(m[4+i], m[8+i]))
-		return [3]float64{sign * m[i] / length, sign * m[4+i] / length, sign * m[8+i] / length}, sign * m[12+i] / length, length
+		f := sign / length
+		return [3]float64{f * m[i], f * m[4+i], f * m[8+i]}, f * m[12+i], length
 	}
 	right, x, across := row(0, 1)
 	down, y, _ := row(1, -1)
