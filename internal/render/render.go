@@ -1,6 +1,6 @@
-// Package render draws point clouds in software: a perspective view with a depth buffer, points as
-// discs sized by distance, and eye-dome lighting (Boucheny, 2009) to show shape without normals. It
-// is meant for still pictures, not for playback.
+// Package render draws depth cameras' frames in software: as surfaces, or points as discs sized by
+// distance with eye-dome lighting (Boucheny, 2009) to show shape without normals. It is meant for
+// still pictures, not for playback.
 package render
 
 import (
@@ -35,34 +35,43 @@ type Options struct {
 	// Discs have the size that each cloud's own spacing requires.
 	Eye *camera.Transform
 
+	// Lens replaces the field of view if Eye is set.
+	Lens *Lens
+
+	// Depth, if not nil, receives the distance of the last view's samples, Supersample² per pixel, in
+	// millimetres; +Inf where nothing is drawn.
+	Depth *[]float32
+
 	// Fit holds the points to frame; nil means the drawn clouds. Pictures of different clouds with
 	// the same Fit match pixel by pixel.
 	Fit []pointcloud.Points
 }
 
+// Lens is a lens without distortion, in pixels: focal lengths, and the principal point from the
+// picture's top left corner.
+type Lens struct{ Focal, X, Y float64 }
+
+// Supersample is the number of samples per pixel, each way.
+const Supersample = 2
+
 const (
-	supersample = 2    // samples per pixel, each way
-	margin      = 0.92 // part of the view that the cloud fills
-	spread      = 1.5  // disc diameter relative to the point spacing
-	maxDisc     = 32   // samples, diameter
-	strays      = 250  // one in this many points may lie outside the picture
-	shade       = 7    // strength of eye-dome lighting
-	maxStep     = 0.05 // log2 of the depth ratio at which shading saturates
-	closings    = 2    // rounds of closing gaps, each by one sample from every side
-	gapStep     = 1.02 // depth ratio to its neighbors that marks a sample as a gap
-	maxSide     = 16384
-	nearest     = 50 // millimetres before Options.Eye, of drawn points
+	margin   = 0.92 // part of the view that the cloud fills
+	spread   = 1.5  // disc diameter relative to the point spacing
+	maxDisc  = 32   // samples, diameter
+	strays   = 250  // one in this many points may lie outside the picture
+	shade    = 7    // strength of eye-dome lighting
+	maxStep  = 0.05 // log2 of the depth ratio at which shading saturates
+	closings = 2    // rounds of closing gaps, each by one sample from every side
+	gapStep  = 1.02 // depth ratio to its neighbors that marks a sample as a gap
+	maxSide  = 16384
+	nearest  = 50 // millimetres before Options.Eye, of drawn points
 )
 
 // TanHalfView is the tangent of half the vertical field of view, 40°.
 var TanHalfView = math.Tan(20 * math.Pi / 180)
 
-// PNG writes a picture of the merged clouds as a PNG file.
-func PNG(w io.Writer, opts Options, clouds ...pointcloud.Points) error {
-	img, err := Image(opts, clouds...)
-	if err != nil {
-		return err
-	}
+// PNG writes a picture as a PNG file.
+func PNG(w io.Writer, img image.Image) error {
 	encoder := png.Encoder{CompressionLevel: png.BestSpeed}
 	if err := encoder.Encode(w, img); err != nil {
 		return fmt.Errorf("render: %w", err)
@@ -70,49 +79,15 @@ func PNG(w io.Writer, opts Options, clouds ...pointcloud.Points) error {
 	return nil
 }
 
-// Image draws the merged clouds. They share one coordinate system, in millimetres.
+// Image draws the merged clouds as discs. They share one coordinate system, in millimetres.
 func Image(opts Options, clouds ...pointcloud.Points) (*image.RGBA, error) {
-	if opts.Width == 0 && opts.Height == 0 {
-		opts.Width, opts.Height = 1280, 720
-	}
-	if opts.Width < 1 || opts.Height < 1 || opts.Width > maxSide || opts.Height > maxSide {
-		return nil, fmt.Errorf("render: picture of %d×%d pixels, want 1 to %d per side", opts.Width, opts.Height, maxSide)
-	}
-	views := max(opts.Views, 1)
-	columns := int(math.Ceil(math.Sqrt(float64(views))))
-	rows := (views + columns - 1) / columns
-	width, height := opts.Width/columns, opts.Height/rows
-	if width < 1 || height < 1 {
-		return nil, fmt.Errorf("render: %d views do not fit in a picture of %d×%d pixels", views, opts.Width, opts.Height)
-	}
-	for i, c := range slices.Concat(clouds, opts.Fit) {
-		if len(c.XYZ)%3 != 0 || len(c.RGB) != len(c.XYZ) {
-			return nil, fmt.Errorf("render: cloud %d has %d coordinates and %d colour values, want three of each per point",
-				i, len(c.XYZ), len(c.RGB))
-		}
-	}
 	if opts.Sensors != nil && len(opts.Sensors) != len(clouds) {
 		return nil, fmt.Errorf("render: %d sensors for %d clouds, want one per cloud", len(opts.Sensors), len(clouds))
 	}
-	fit := clouds
-	if opts.Fit != nil {
-		fit = opts.Fit
+	if err := check(clouds); err != nil {
+		return nil, err
 	}
-	s := measure(fit, opts.YUp)
-	img := image.NewRGBA(image.Rect(0, 0, opts.Width, opts.Height))
-	for y := range opts.Height {
-		for x := range opts.Width {
-			img.SetRGBA(x, y, background(y, opts.Height))
-		}
-	}
-	v := newView(width, height)
-	for i := range views {
-		if opts.Eye != nil {
-			v.rotation, v.shift, v.origin, v.flipY, v.near = opts.Eye.R, opts.Eye.T, [3]float64{}, 1, nearest
-		} else {
-			v.aim(s, opts.Azimuth+360*float64(i)/float64(views), opts.Elevation)
-		}
-		v.clear()
+	return opts.draw(clouds, func(v *view, s scene) {
 		for j, c := range clouds {
 			spacing := s.spacing
 			if opts.Eye != nil {
@@ -128,9 +103,71 @@ func Image(opts Options, clouds ...pointcloud.Points) (*image.RGBA, error) {
 			v.close()
 		}
 		v.light()
+	})
+}
+
+// check returns an error if a cloud's slices differ in length.
+func check(clouds []pointcloud.Points) error {
+	for i, c := range clouds {
+		if len(c.XYZ)%3 != 0 || len(c.RGB) != len(c.XYZ) {
+			return fmt.Errorf("render: cloud %d has %d coordinates and %d colour values, want three of each per point",
+				i, len(c.XYZ), len(c.RGB))
+		}
+	}
+	return nil
+}
+
+// draw calls paint for each view and returns the picture. It frames clouds unless Fit or Eye is set.
+func (o Options) draw(clouds []pointcloud.Points, paint func(v *view, s scene)) (*image.RGBA, error) {
+	if o.Width == 0 && o.Height == 0 {
+		o.Width, o.Height = 1280, 720
+	}
+	if o.Width < 1 || o.Height < 1 || o.Width > maxSide || o.Height > maxSide {
+		return nil, fmt.Errorf("render: picture of %d×%d pixels, want 1 to %d per side", o.Width, o.Height, maxSide)
+	}
+	views := max(o.Views, 1)
+	columns := int(math.Ceil(math.Sqrt(float64(views))))
+	rows := (views + columns - 1) / columns
+	width, height := o.Width/columns, o.Height/rows
+	if width < 1 || height < 1 {
+		return nil, fmt.Errorf("render: %d views do not fit in a picture of %d×%d pixels", views, o.Width, o.Height)
+	}
+	if o.Fit != nil {
+		clouds = o.Fit
+	}
+	if err := check(clouds); err != nil {
+		return nil, err
+	}
+	s := measure(clouds, o.YUp)
+	img := image.NewRGBA(image.Rect(0, 0, o.Width, o.Height))
+	for y := range o.Height {
+		for x := range o.Width {
+			img.SetRGBA(x, y, background(y, o.Height))
+		}
+	}
+	v := newView(width, height)
+	for i := range views {
+		if o.Eye != nil {
+			v.place(*o.Eye, o.Lens)
+		} else {
+			v.aim(s, o.Azimuth+360*float64(i)/float64(views), o.Elevation)
+		}
+		v.clear()
+		paint(v, s)
 		v.copyTo(img, i%columns*width, i/columns*height)
 	}
+	if o.Depth != nil {
+		*o.Depth = v.depth
+	}
 	return img, nil
+}
+
+// place sets the viewer's position and lens.
+func (v *view) place(eye camera.Transform, lens *Lens) {
+	v.rotation, v.shift, v.origin, v.flipY, v.near = eye.R, eye.T, [3]float64{}, 1, nearest
+	if lens != nil {
+		v.focal, v.middle = Supersample*lens.Focal, [2]float64{Supersample * lens.X, Supersample * lens.Y}
+	}
 }
 
 func background(y, height int) color.RGBA {
@@ -210,6 +247,7 @@ func squaredGap(p []int16) (sum float64) {
 type view struct {
 	width, height int // samples
 	focal         float64
+	middle        [2]float64 // principal point
 	origin        [3]float64 // subtracted from the clouds' coordinates
 	flipY         float64    // factor of y
 	rotation      [9]float64 // rotation, row-major
@@ -220,9 +258,9 @@ type view struct {
 }
 
 func newView(width, height int) *view {
-	w, h := width*supersample, height*supersample
+	w, h := width*Supersample, height*Supersample
 	return &view{
-		width: w, height: h, focal: float64(h) / 2 / TanHalfView,
+		width: w, height: h, focal: float64(h) / 2 / TanHalfView, middle: [2]float64{float64(w) / 2, float64(h) / 2},
 		depth: make([]float32, w*h), colour: make([][3]uint8, w*h),
 	}
 }
@@ -293,24 +331,27 @@ func (v *view) draw(c pointcloud.Points, spacing float64, sensor *[3]float64) {
 			continue
 		}
 		scale := v.focal / z
-		px, py := x*scale+float64(v.width)/2, y*scale+float64(v.height)/2
+		px, py := x*scale+v.middle[0], y*scale+v.middle[1]
 		radius := min(max(spacing*spread*scale/2, 0.5), maxDisc/2)
-		x0, x1 := max(int(math.Ceil(px-radius-0.5)), 0), min(int(math.Floor(px+radius-0.5)), v.width-1)
-		y0, y1 := max(int(math.Ceil(py-radius-0.5)), 0), min(int(math.Floor(py+radius-0.5)), v.height-1)
 		// A small disc fills its square.
 		limit := radius * radius
 		if radius < 1.5 {
 			limit = math.Inf(1)
 		}
-		rgb := [3]uint8{c.RGB[i], c.RGB[i+1], c.RGB[i+2]}
-		depth := float32(z)
-		for row := y0; row <= y1; row++ {
-			dy := float64(row) + 0.5 - py
-			for col := x0; col <= x1; col++ {
-				dx := float64(col) + 0.5 - px
-				if at := row*v.width + col; depth < v.depth[at] && dx*dx+dy*dy <= limit {
-					v.depth[at], v.colour[at] = depth, rgb
-				}
+		v.disc(px, py, radius, limit, float32(z), [3]uint8{c.RGB[i], c.RGB[i+1], c.RGB[i+2]})
+	}
+}
+
+// disc draws the part of a square around (x, y) whose squared distance from it is at most limit.
+func (v *view) disc(x, y, radius, limit float64, depth float32, rgb [3]uint8) {
+	x0, x1 := max(int(math.Ceil(x-radius-0.5)), 0), min(int(math.Floor(x+radius-0.5)), v.width-1)
+	y0, y1 := max(int(math.Ceil(y-radius-0.5)), 0), min(int(math.Floor(y+radius-0.5)), v.height-1)
+	for row := y0; row <= y1; row++ {
+		dy := float64(row) + 0.5 - y
+		for col := x0; col <= x1; col++ {
+			dx := float64(col) + 0.5 - x
+			if at := row*v.width + col; depth < v.depth[at] && dx*dx+dy*dy <= limit {
+				v.depth[at], v.colour[at] = depth, rgb
 			}
 		}
 	}
@@ -388,12 +429,12 @@ func (v *view) light() {
 
 // copyTo averages the samples of each pixel and blends them over img.
 func (v *view) copyTo(img *image.RGBA, left, top int) {
-	for y := range v.height / supersample {
-		for x := range v.width / supersample {
+	for y := range v.height / Supersample {
+		for x := range v.width / Supersample {
 			back := img.RGBAAt(left+x, top+y)
 			var sum [3]int
-			for s := range supersample * supersample {
-				at := (y*supersample+s/supersample)*v.width + x*supersample + s%supersample
+			for s := range Supersample * Supersample {
+				at := (y*Supersample+s/Supersample)*v.width + x*Supersample + s%Supersample
 				rgb := [3]uint8{back.R, back.G, back.B}
 				if !math.IsInf(float64(v.depth[at]), 1) {
 					rgb = v.colour[at]
@@ -402,7 +443,7 @@ func (v *view) copyTo(img *image.RGBA, left, top int) {
 					sum[k] += int(rgb[k])
 				}
 			}
-			const n = supersample * supersample
+			const n = Supersample * Supersample
 			img.SetRGBA(left+x, top+y, color.RGBA{uint8(sum[0] / n), uint8(sum[1] / n), uint8(sum[2] / n), 255})
 		}
 	}

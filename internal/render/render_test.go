@@ -253,7 +253,11 @@ func TestRealClouds(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var b bytes.Buffer
-			if err := PNG(&b, tt.opts, tt.cloud(t)); err != nil {
+			drawn, err := Image(tt.opts, tt.cloud(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := PNG(&b, drawn); err != nil {
 				t.Fatal(err)
 			}
 			img, err := png.Decode(&b)

@@ -413,7 +413,11 @@ func (o playOptions) writePictures(p *player.Player) error {
 		return nil
 	}
 	opts := render.Options{Views: 4, Elevation: 15, YUp: p.YUp(), Sensors: sensors}
-	return writeFile(o.png, func(w io.Writer) error { return render.PNG(w, opts, clouds...) })
+	picture, err := render.Image(opts, clouds...)
+	if err != nil {
+		return err
+	}
+	return writeFile(o.png, func(w io.Writer) error { return render.PNG(w, picture) })
 }
 
 // writeFile writes a file completely or not at all.
