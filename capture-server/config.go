@@ -57,6 +57,7 @@ type Config struct {
 			Radius    int `yaml:"radius"`
 			Band      int `yaml:"band"`
 		} `yaml:"isolated"`
+		MatchColors bool `yaml:"matchColors"`
 	} `yaml:"points"`
 
 	Tiles tilesConfig `yaml:"tiles"`
@@ -85,7 +86,7 @@ func defaultConfig() Config {
 	c.FPS, c.DepthMode, c.ColorMode = 30, string(camera.NFOVUnbinned), string(camera.Color720P)
 	c.Loop = true
 	c.Calibration = calibrationAuto
-	c.Points.Geometry = string(depthmap.DepthGeometry)
+	c.Points.Geometry, c.Points.MatchColors = string(depthmap.DepthGeometry), true
 	c.Layout, c.Descriptions, c.Low, c.Thin = "a", 1, true, true
 	c.Delivery = catalog.DeliveryStream
 	c.DeliveryTimeout = 500 * time.Millisecond

@@ -101,7 +101,8 @@ synthetic studio has poses of its own. A file has a pose for every camera, from 
   cameras:
     "000841194412":
       rotation: [1, 0, 0, 0, -1, 0, 0, 0, -1]  # 3×3, row-major
-      translation: [0, 1200, 0]                # millimetres`,
+      translation: [0, 1200, 0]                # millimetres
+      gain: [1.1, 1, 0.9]                      # optional: red, green and blue in linear light`,
 	},
 	{
 		Key:  "markerBox",
@@ -140,6 +141,11 @@ synthetic studio has poses of its own. A file has a pose for every camera, from 
 	{
 		Key: "points.isolated.band", Flag: "-",
 		Help: "Maximum depth difference from a neighbour, millimetres; 0 means the default, 30.",
+	},
+	{
+		Key: "points.matchColors", Flag: "match-colors",
+		Help: "Match the colours of cameras that see the same surfaces.",
+		More: "The gains are in the calibration file; calibration auto solves them for a livescan directory.",
 	},
 	{Key: "tiles", Help: "360° video."},
 	{

@@ -59,6 +59,7 @@ func BenchmarkMap(b *testing.B) {
 		cfg   Config
 	}{
 		{"nfov_720p", camera.NFOVUnbinned, camera.Color720P, Config{}},
+		{"nfov_720p_gain", camera.NFOVUnbinned, camera.Color720P, Config{Gain: Gain{1.1, 1, 0.9}}},
 		{"nfov_720p_range", camera.NFOVUnbinned, camera.Color720P, Config{DepthMin: 500, DepthMax: 3000}},
 		{"nfov_720p_crop", camera.NFOVUnbinned, camera.Color720P, Config{Crop: wide}},
 		{"nfov_720p_erode1", camera.NFOVUnbinned, camera.Color720P, Config{Erode: Erode{Radius: 1}}},
@@ -104,6 +105,7 @@ func BenchmarkStage(b *testing.B) {
 	if err := m.Map(f, &g); err != nil {
 		b.Fatal(err)
 	}
+	tints := Gain{1.1, 1, 0.9}.levels()
 	for _, st := range []struct {
 		name string
 		run  func()
@@ -112,6 +114,7 @@ func BenchmarkStage(b *testing.B) {
 		{"project", func() { m.project(f.Depth) }},
 		{"splat", func() { m.splat(f.Depth) }},
 		{"sample", func() { m.sample(&g) }},
+		{"gain", func() { tints.apply(g.Depth, g.Color) }},
 	} {
 		b.Run(st.name, func(b *testing.B) {
 			for b.Loop() {

@@ -51,6 +51,9 @@ type Config struct {
 
 	// Pose maps the depth camera's space to studio space. The zero Transform is Identity.
 	Pose camera.Transform
+
+	// Gain is applied to colours.
+	Gain Gain
 }
 
 // Box is an axis-aligned box in studio space, in millimetres.
@@ -132,6 +135,7 @@ type Mapper struct {
 
 	decoder *mjpeg.Decoder
 	image   colorImage
+	levels  *levels // nil for a gain of 1
 	last    lastColor
 }
 
@@ -154,7 +158,7 @@ func New(cal camera.Calibration, cfg Config) (*Mapper, error) {
 	if err != nil {
 		return nil, fmt.Errorf("depthmap: %w", err)
 	}
-	m := &Mapper{cal: cal, cfg: cfg, decoder: decoder}
+	m := &Mapper{cal: cal, cfg: cfg, decoder: decoder, levels: cfg.Gain.levels()}
 	switch cfg.Geometry {
 	case DepthGeometry:
 		m.out, m.toDepth, m.reduce = cal.Depth, camera.Identity, reduction(cal)
@@ -210,6 +214,9 @@ func (c *Config) complete() error {
 	}
 	if err := c.Pose.Validate(); err != nil {
 		return fmt.Errorf("pose: %w", err)
+	}
+	if err := c.Gain.Validate(); err != nil {
+		return err
 	}
 	if c.Crop != nil {
 		for i, axis := range []string{"x", "y", "z"} {
@@ -312,6 +319,12 @@ func (m *Mapper) Output() (camera.Intrinsics, camera.Transform) { return m.out, 
 func (m *Mapper) SetPose(pose camera.Transform) {
 	m.cfg.Pose = pose
 	m.prepareBox()
+}
+
+// SetGain replaces Config.Gain with a valid gain.
+func (m *Mapper) SetGain(gain Gain) {
+	m.cfg.Gain = gain
+	m.levels = gain.levels()
 }
 
 // Map maps a capture to a grid, reusing g's buffers. If the colour image is missing, damaged or not
@@ -458,10 +471,11 @@ func (m *Mapper) sample(g *pointcloud.Grid) {
 		depth, u, v, rgb := u16(g.Depth[i:]), u16(m.u[i:]), u16(m.v[i:]), u8(g.Color[3*i:])
 		if img.bgra != nil {
 			C.sample_bgra(depth, u, v, C.int32_t(n), &m.cover, u16(m.nearest), u8(img.bgra), img.layout.width, rgb)
-			return
+		} else {
+			C.sample_planes(depth, u, v, C.int32_t(n), &m.cover, u16(m.nearest), u8(img.y), u8(img.cb), u8(img.cr),
+				&img.layout, rgb)
 		}
-		C.sample_planes(depth, u, v, C.int32_t(n), &m.cover, u16(m.nearest), u8(img.y), u8(img.cb), u8(img.cr),
-			&img.layout, rgb)
+		m.levels.apply(g.Depth[i:i+n], g.Color[3*i:])
 	})
 }
 
@@ -478,7 +492,9 @@ func (m *Mapper) mapColor(f *source.Frame, clean []uint16, g *pointcloud.Grid, e
 			clear(g.Depth[y*g.Width : (y+1)*g.Width])
 		}
 	}
-	return <-decoded
+	err := <-decoded
+	m.levels.apply(g.Depth, g.Color)
+	return err
 }
 
 // warp renders m.clean into the colour camera's depth image.

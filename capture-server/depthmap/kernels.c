@@ -310,6 +310,24 @@ void bgra_to_rgb(const uint8_t *restrict bgra, int32_t n, uint8_t *restrict rgb)
 	}
 }
 
+void recolor(const uint16_t *restrict depth, uint8_t *restrict rgb, int32_t n,
+	     const uint8_t *restrict red, const uint8_t *restrict green,
+	     const uint8_t *restrict blue)
+{
+	for (int32_t first = 0; first < n; first += 8) {
+		uint64_t eight[2] = { 1 };
+		if (n - first >= 8)
+			memcpy(eight, depth + first, sizeof(eight));
+		if ((eight[0] | eight[1]) == 0)
+			continue; // no point among the next eight pixels
+		for (uint8_t *p = rgb + 3 * first; p < rgb + 3 * min32(first + 8, n); p += 3) {
+			p[0] = red[p[0]];
+			p[1] = green[p[1]];
+			p[2] = blue[p[2]];
+		}
+	}
+}
+
 // MAX_SPAN bounds the colour pixels between neighbouring depth pixels. Real lenses need at most
 // about eight; more means the lens model is outside its valid range.
 enum { MAX_SPAN = 64 };

@@ -81,6 +81,10 @@ void planes_to_rgb(const uint8_t *y, const uint8_t *cb, const uint8_t *cr,
 		   const struct layout *layout, uint8_t *rgb);
 void bgra_to_rgb(const uint8_t *bgra, int32_t n, uint8_t *rgb);
 
+// recolor maps the levels of n RGB pixels with depth by a table for each channel.
+void recolor(const uint16_t *depth, uint8_t *rgb, int32_t n, const uint8_t *red,
+	     const uint8_t *green, const uint8_t *blue);
+
 // warp renders the depth image as triangles between neighbouring pixels into a width×height buffer
 // of doubled nearest depths. The lowest bit marks points that clipping removes after they have
 // occluded others; kept is depth after clipping. A triangle that spans more than max_ratio of its

@@ -47,13 +47,13 @@ func record(ctx context.Context, data string) ([]*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	poses, _, _, err := calibrate.Livescan(ctx, dir, "")
+	solved, err := calibrate.Livescan(ctx, dir, "")
 	if err != nil {
 		return nil, err
 	}
 	var views []*view
 	for _, c := range cameras {
-		v := &view{name: c.Name(), cal: c.Calibration(), pose: poses[c.Name()]}
+		v := &view{name: c.Name(), cal: c.Calibration(), pose: solved.Poses[c.Name()]}
 		if err := v.capture(ctx, c); err != nil {
 			return nil, err
 		}
