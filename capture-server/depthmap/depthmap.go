@@ -46,8 +46,12 @@ type Config struct {
 	// Crop keeps the points inside a box in studio space; nil keeps all.
 	Crop *Box
 
-	Erode    Erode
+	// Grazing drops points where the surface on both sides, in a row, column or diagonal of the depth
+	// image, is seen at less than this angle in degrees: flying pixels, which mix foreground and
+	// background at an edge. A hole counts as one side. 0 is off, at most 45.
+	Grazing  float64
 	Isolated Isolated
+	Erode    Erode
 
 	// Pose maps the depth camera's space to studio space. The zero Transform is Identity.
 	Pose camera.Transform
@@ -86,6 +90,7 @@ const (
 
 	defaultStep = 50
 	defaultBand = 30
+	maxGrazing  = 45 // degrees
 	maxRadius   = 8
 	maxWindow   = 3
 	maxBand     = 250 // below any depth reading, so a hole never counts as a neighbour
@@ -124,6 +129,7 @@ type Mapper struct {
 	reduce int // colour is decoded at 1/reduce of its size
 
 	rayX, rayY                []float32 // rays of the depth camera's pixels
+	solid, slopes             []uint16  // of the grazing filter
 	clean, tmp, low           []uint16
 	u, v                      []uint16
 	cover                     C.struct_cover
@@ -200,6 +206,8 @@ func (c *Config) complete() error {
 		return fmt.Errorf("geometry is %q, want %q or %q", c.Geometry, DepthGeometry, ColorGeometry)
 	case c.DepthMin > c.DepthMax:
 		return fmt.Errorf("minimum depth %d mm exceeds maximum depth %d mm", c.DepthMin, c.DepthMax)
+	case !(c.Grazing >= 0 && c.Grazing <= maxGrazing):
+		return fmt.Errorf("grazing angle is %g°, want 0 to %d", c.Grazing, maxGrazing)
 	case c.Erode.Radius < 0 || c.Erode.Radius > maxRadius:
 		return fmt.Errorf("erode radius is %d pixels, want 0 to %d", c.Erode.Radius, maxRadius)
 	case c.Erode.Step < 0 || c.Erode.Step > math.MaxUint16:
@@ -285,6 +293,9 @@ func (m *Mapper) prepareBox() {
 func (m *Mapper) prepareBuffers() {
 	n := m.cal.Depth.Width * m.cal.Depth.Height
 	m.clean = make([]uint16, n)
+	if m.cfg.Grazing > 0 {
+		m.solid, m.slopes = make([]uint16, n), m.steepest()
+	}
 	if r := m.cfg.Isolated.Radius; m.cfg.Isolated.Neighbors > 0 {
 		m.tmp = make([]uint16, (m.cal.Depth.Width+2*r)*(m.cal.Depth.Height+2*r))
 	} else if m.cfg.Erode.Radius > 0 {
@@ -303,6 +314,23 @@ func (m *Mapper) prepareBuffers() {
 		m.aim(1)
 	}
 	m.every = 1
+}
+
+// steepest returns the depth difference between neighbours that Config.Grazing allows, relative to
+// depth and times 65536, for each pixel.
+func (m *Mapper) steepest() []uint16 {
+	w, n := m.cal.Depth.Width, m.cal.Depth.Width*m.cal.Depth.Height
+	slopes := make([]uint16, n)
+	for i := range slopes {
+		left, right, up, down := max(i-1, 0), min(i+1, n-1), max(i-w, 0), min(i+w, n-1)
+		pitch := max(m.rayX[right]-m.rayX[left], m.rayY[down]-m.rayY[up]) / 2 // NaN without rays
+		if s := 65536 * float64(pitch) / math.Tan(m.cfg.Grazing*math.Pi/180); s >= 0 && s < math.MaxUint16 {
+			slopes[i] = uint16(s)
+		} else {
+			slopes[i] = math.MaxUint16
+		}
+	}
+	return slopes
 }
 
 // colored reports whether the camera captures colour.
@@ -380,6 +408,10 @@ func (m *Mapper) cut(clean []uint16, g *pointcloud.Grid, every int) {
 func (m *Mapper) filter(depth []uint16) []uint16 {
 	w, h := C.int32_t(m.cal.Depth.Width), C.int32_t(m.cal.Depth.Height)
 	iso, ero := m.cfg.Isolated, m.cfg.Erode
+	if m.cfg.Grazing > 0 {
+		C.grazing(u16(depth), u16(m.solid), w, h, u16(m.slopes))
+		depth = m.solid
+	}
 	if iso.Neighbors == 0 && ero.Radius == 0 {
 		return depth
 	}

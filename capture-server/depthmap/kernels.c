@@ -508,6 +508,43 @@ void erode(uint16_t *restrict depth, int32_t width, int32_t height, int32_t radi
 		depth[i] = (low[i] == 0) | (depth[i] - low[i] > step) ? 0 : depth[i];
 }
 
+static inline uint16_t min16(uint16_t a, uint16_t b) { return a < b ? a : b; }
+static inline uint16_t max16(uint16_t a, uint16_t b) { return a > b ? a : b; }
+
+// steep returns a nonzero value if the differences of depth z to a and b, which may be holes but not
+// both, exceed limit.
+static inline uint16_t steep(uint16_t z, uint16_t a, uint16_t b, uint16_t limit)
+{
+	uint16_t to_a = max16(a, z) - min16(a, z), to_b = max16(b, z) - min16(b, z);
+	uint16_t excess = max16(min16(to_a, to_b), limit) - limit;
+	return min16(excess, a | b);
+}
+
+VECTORISED
+void grazing(const uint16_t *restrict in, uint16_t *restrict out, int32_t width, int32_t height,
+	     const uint16_t *restrict slope)
+{
+	memcpy(out, in, width * sizeof(*in));
+	for (int32_t y = 1; y < height - 1; y++) {
+		const uint16_t *row = in + (int64_t)y * width, *up = row - width, *down = row + width;
+		const uint16_t *k = slope + (int64_t)y * width;
+		uint16_t *to = out + (int64_t)y * width;
+		to[0] = row[0];
+		to[width - 1] = row[width - 1];
+		for (int32_t x = 1; x < width - 1; x++) {
+			uint16_t z = row[x], limit = (uint32_t)z * k[x] >> 16;
+			uint16_t diagonal = limit + (limit >> 2) + (limit >> 3);
+			uint16_t flies = steep(z, row[x - 1], row[x + 1], limit) |
+					 steep(z, up[x], down[x], limit) |
+					 steep(z, up[x - 1], down[x + 1], diagonal) |
+					 steep(z, up[x + 1], down[x - 1], diagonal);
+			to[x] = flies ? 0 : z;
+		}
+	}
+	memcpy(out + (int64_t)(height - 1) * width, in + (int64_t)(height - 1) * width,
+	       width * sizeof(*in));
+}
+
 VECTORISED
 void isolated(const uint16_t *restrict in, uint16_t *restrict out, int32_t width, int32_t height,
 	      int32_t radius, int32_t min_neighbors, int32_t band, uint16_t *restrict padded)

@@ -105,6 +105,12 @@ void clip_box(uint16_t *depth, int32_t n, const float *x, const float *y, const 
 void erode(uint16_t *depth, int32_t width, int32_t height, int32_t radius, int32_t step,
 	   uint16_t *tmp, uint16_t *low);
 
+// grazing copies in to out, leaving out pixels whose neighbours on both sides, in any of the four
+// directions through the pixel, are a hole or differ by more than depth·slope/65536 (11/8 of it
+// diagonally), unless both are holes. slope has an element for each pixel.
+void grazing(const uint16_t *in, uint16_t *out, int32_t width, int32_t height,
+	     const uint16_t *slope);
+
 // isolated copies in to out, leaving out pixels with fewer than min_neighbors other pixels within
 // ±band in their (2·radius+1)² window. padded has (width+2·radius)×(height+2·radius) elements.
 void isolated(const uint16_t *in, uint16_t *out, int32_t width, int32_t height, int32_t radius,
