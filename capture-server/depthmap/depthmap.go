@@ -53,6 +53,11 @@ type Config struct {
 	Isolated Isolated
 	Erode    Erode
 
+	// ColorInset takes the colours of points on the edge of a surface from this many pixels inside it,
+	// in depth geometry: at the edge itself the colour camera sees some of what is behind it or in
+	// front. 0 is off, at most 3.
+	ColorInset int
+
 	// Pose maps the depth camera's space to studio space. The zero Transform is Identity.
 	Pose camera.Transform
 
@@ -91,6 +96,7 @@ const (
 	defaultStep = 50
 	defaultBand = 30
 	maxGrazing  = 45 // degrees
+	maxInset    = 3
 	maxRadius   = 8
 	maxWindow   = 3
 	maxBand     = 250 // below any depth reading, so a hole never counts as a neighbour
@@ -135,7 +141,8 @@ type Mapper struct {
 	cover                     C.struct_cover
 	coverHeight               C.int32_t
 	nearest                   []uint16
-	every                     int // one row of depth in this many is mapped
+	edge                      []byte // marks edges of surfaces
+	every                     int    // one row of depth in this many is mapped
 	vertexU, vertexV, vertexZ []float32
 	warped                    []uint32
 
@@ -208,6 +215,8 @@ func (c *Config) complete() error {
 		return fmt.Errorf("minimum depth %d mm exceeds maximum depth %d mm", c.DepthMin, c.DepthMax)
 	case !(c.Grazing >= 0 && c.Grazing <= maxGrazing):
 		return fmt.Errorf("grazing angle is %g°, want 0 to %d", c.Grazing, maxGrazing)
+	case c.ColorInset < 0 || c.ColorInset > maxInset:
+		return fmt.Errorf("colour inset is %d pixels, want 0 to %d", c.ColorInset, maxInset)
 	case c.Erode.Radius < 0 || c.Erode.Radius > maxRadius:
 		return fmt.Errorf("erode radius is %d pixels, want 0 to %d", c.Erode.Radius, maxRadius)
 	case c.Erode.Step < 0 || c.Erode.Step > math.MaxUint16:
@@ -311,6 +320,9 @@ func (m *Mapper) prepareBuffers() {
 	}
 	if m.colored() {
 		m.u, m.v = make([]uint16, n), make([]uint16, n)
+		if m.cfg.ColorInset > 0 {
+			m.edge = make([]byte, n)
+		}
 		m.aim(1)
 	}
 	m.every = 1
@@ -449,6 +461,7 @@ func (m *Mapper) mapDepth(f *source.Frame, clean []uint16, g *pointcloud.Grid, e
 	err := <-decoded
 	if err == nil || errors.Is(err, mjpeg.ErrIncomplete) {
 		m.sample(g)
+		m.inset(g)
 	}
 	return err
 }
@@ -509,6 +522,19 @@ func (m *Mapper) sample(g *pointcloud.Grid) {
 		}
 		m.levels.apply(g.Depth[i:i+n], g.Color[3*i:])
 	})
+}
+
+// inset replaces the colours of points on edges (Config.ColorInset).
+func (m *Mapper) inset(g *pointcloud.Grid) {
+	if m.cfg.ColorInset == 0 {
+		return
+	}
+	w, h, stride := C.int32_t(g.Width), C.int32_t((g.Height+m.every-1)/m.every), C.int32_t(m.every*g.Width)
+	if h < 3 {
+		return
+	}
+	C.edges(u16(g.Depth), w, h, stride, u8(m.edge))
+	C.inset(u16(g.Depth), u8(m.edge), w, h, stride, C.int32_t(m.cfg.ColorInset), u8(g.Color))
 }
 
 func (m *Mapper) mapColor(f *source.Frame, clean []uint16, g *pointcloud.Grid, every int) error {

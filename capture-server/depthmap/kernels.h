@@ -85,6 +85,16 @@ void bgra_to_rgb(const uint8_t *bgra, int32_t n, uint8_t *rgb);
 void recolor(const uint16_t *depth, uint8_t *rgb, int32_t n, const uint8_t *red,
 	     const uint8_t *green, const uint8_t *blue);
 
+// edges marks the points on a surface's edge, with a hole or a depth step among their eight
+// neighbours, and the image's border. Rows are stride pixels apart.
+void edges(const uint16_t *depth, int32_t width, int32_t height, int32_t stride, uint8_t *edge);
+
+// inset copies to each point that edges marked the colour of one that is not marked on the same
+// surface, radius pixels away or else one more. It changes none without such a point, or near the
+// border.
+void inset(const uint16_t *depth, const uint8_t *edge, int32_t width, int32_t height,
+	   int32_t stride, int32_t radius, uint8_t *rgb);
+
 // warp renders the depth image as triangles between neighbouring pixels into a width×height buffer
 // of doubled nearest depths. The lowest bit marks points that clipping removes after they have
 // occluded others; kept is depth after clipping. A triangle that spans more than max_ratio of its
