@@ -201,8 +201,8 @@ func cameraNames(cameras []points.Camera) (names []string) {
 func addPoints(p *publish.Publisher, cfg *Config, cameras []points.Camera) (*points.Medium, error) {
 	layout, _ := pointcloud.ParseLayout(cfg.Layout) // validated
 	m, err := points.New(p, points.Config{
-		Cloud: cfg.cloud(), MatchColors: cfg.Points.MatchColors, Layout: layout, Descriptions: cfg.Descriptions, Low: cfg.Low, High: cfg.High || cfg.Bitrate > 0,
-		Bitrate:         float64(cfg.Bitrate),
+		Cloud: cfg.cloud(), MatchColors: cfg.Points.MatchColors, Layout: layout, Descriptions: cfg.Descriptions,
+		Low: cfg.Low, High: cfg.High || cfg.Bitrate > 0, Bitrate: float64(cfg.Bitrate),
 		DeliveryTimeout: cfg.DeliveryTimeout, Delivery: cfg.Delivery, AlwaysEncode: cfg.AlwaysEncode, Thin: cfg.Thin,
 	}, cameras)
 	if err != nil {
