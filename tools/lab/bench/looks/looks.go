@@ -55,6 +55,7 @@ type Scene struct {
 type Result struct {
 	Holdout   *Scene `json:"holdout,omitempty"` // real cameras, with matched colors if any differ
 	Synthetic *Scene `json:"synthetic,omitempty"`
+	Shapes *Shapes `json:"shapes,omitempty"`
 
 	pictures []*image.RGBA
 }
@@ -81,7 +82,11 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	r.Synthetic, err = r.measure(ctx, o, views, func(i int) bool { return i%2 == 1 })
+	if r.Synthetic, err = r.measure(ctx, o, views, func(i int) bool { return i%2 == 1 }); err != nil {
+		return r, err
+	}
+	fmt.Fprintln(o.Log, "comparing shapes")
+	r.Shapes, err = shapes(ctx)
 	return r, err
 }
 
@@ -333,6 +338,18 @@ func (r Result) Markdown() string {
 	scene("Real cameras", "Four Azure Kinects around a box (LiveScan3D's test data); the view of each from the other three.",
 		r.Holdout)
 	scene("Synthetic performer", "A performer in a room; views halfway between four cameras, from all four.", r.Synthetic)
+	if r.Shapes != nil {
+		b.WriteString("The performer's shape without a room, seen by depth cameras that are left out: pixels of both silhouettes " +
+			"to pixels of either, error of depth, angle to the exact normal.\n\n" +
+			"| look | silhouette | depth p50 mm | normal p50 | p95 |\n| --- | ---: | ---: | ---: | ---: |\n")
+		for _, l := range []struct {
+			name string
+			Shape
+		}{{"points", r.Shapes.Points}, {"surface", r.Shapes.Surface}} {
+			fmt.Fprintf(&b, "| %s | %.1f %% | %.1f | %.0f° | %.0f° |\n", l.name, 100*l.Silhouette, l.DepthP50, l.NormalP50, l.NormalP95)
+		}
+		b.WriteString("\n")
+	}
 	if len(r.pictures) > 0 {
 		fmt.Fprintf(&b, "![Camera, points and surface](%s)\n\nFrom left to right: the camera's picture, points, surface.\n",
 			pictureFile)
