@@ -118,8 +118,9 @@ func benchmarks() []benchmark {
 		},
 		{
 			name: "looks", about: "pictures of depth cameras' frames as points and surfaces, against a camera left out",
+			parts: looks.Parts,
 			run: func(ctx context.Context, o benchOptions) (result, error) {
-				return looks.Run(ctx, looks.Options{Data: o.data, Quick: o.quick, Log: o.log})
+				return looks.Run(ctx, looks.Options{Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log})
 			},
 		},
 		{

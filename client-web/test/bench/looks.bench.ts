@@ -27,7 +27,7 @@ it("times points and surfaces", async () => {
     await page.waitForFunction(() => window.drawLooks !== undefined);
     const times: Times = await page.evaluate(([w, h, n]) => window.drawLooks(w, h, n), [width, height, PICTURES] as const);
     const of = ({ same, fresh }: Times["points"]) => ({ same: round(median(same)), new: round(median(fresh)) });
-    results.push({ points: width * height, points_ms: of(times.points), surface_ms: of(times.surface) });
+    results.push({ grid: width * height, points: of(times.points), surface: of(times.surface) });
   }
   await page.close();
   console.log(JSON.stringify(results));

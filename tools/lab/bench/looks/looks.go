@@ -4,6 +4,7 @@ package looks
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"image"
 	"image/draw"
@@ -25,9 +26,17 @@ const cameras = 4
 // Options configure Run.
 type Options struct {
 	Data  string    // recordings (HOLOCAST_DATA); "" measures the synthetic performer only
+	Parts []string  // nil measures all
 	Quick bool      // one view per scene
 	Log   io.Writer // progress lines; nil discards them
 }
+
+const picturesPart, framesPart = "pictures", "frames"
+
+// Parts lists the parts.
+func Parts() []string { return []string{picturesPart, framesPart} }
+
+func (o Options) has(part string) bool { return len(o.Parts) == 0 || slices.Contains(o.Parts, part) }
 
 // Score compares pictures with a camera's, in the part that the other cameras see.
 type Score struct {
@@ -36,13 +45,19 @@ type Score struct {
 	Holes float64 `json:"holes"` // share of pixels that show nothing, or what is behind
 }
 
+// Matched holds scores of pictures whose colors are matched between cameras.
+type Matched struct {
+	Points  Score `json:"points"`
+	Surface Score `json:"surface"`
+}
+
 // Looks holds the scores of one view, or the means of a scene.
 type Looks struct {
-	View    string  `json:"view,omitempty"`
-	Points  Score   `json:"points"`
-	Surface Score   `json:"surface"`
-	Matched *Score  `json:"matched,omitempty"` // surface with matched colors
-	Share   float64 `json:"share"`             // of the picture that is compared
+	View    string   `json:"view,omitempty"`
+	Points  Score    `json:"points"`
+	Surface Score    `json:"surface"`
+	Matched *Matched `json:"matched,omitempty"` // with matched colors
+	Share   float64  `json:"share"`             // of the picture that is compared
 }
 
 // Scene holds one scene's results.
@@ -53,41 +68,69 @@ type Scene struct {
 
 // Result holds the measurements.
 type Result struct {
-	Holdout   *Scene `json:"holdout,omitempty"` // real cameras, with matched colors if any differ
-	Synthetic *Scene `json:"synthetic,omitempty"`
-	Shapes *Shapes `json:"shapes,omitempty"`
+	Holdout    *Scene      `json:"holdout,omitempty"` // real cameras, with matched colors if any differ
+	Synthetic  *Scene      `json:"synthetic,omitempty"`
+	Shapes     *Shapes     `json:"shapes,omitempty"`
+	FrameTimes []FrameTime `json:"frame_ms,omitempty"`
 
 	pictures []*image.RGBA
 }
 
+// With returns r, completed with the parts of an earlier result that r lacks.
+func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
+	var old Result
+	if err := json.Unmarshal(earlier, &old); err != nil {
+		return nil, fmt.Errorf("read earlier result: %w", err)
+	}
+	if r.Synthetic == nil {
+		r.Holdout, r.Synthetic, r.Shapes = old.Holdout, old.Synthetic, old.Shapes
+	}
+	if r.FrameTimes == nil {
+		r.FrameTimes = old.FrameTimes
+	}
+	return r, nil
+}
+
 // Run measures the recorded studio, if there is one, and the synthetic performer.
-func Run(ctx context.Context, o Options) (Result, error) {
+func Run(ctx context.Context, o Options) (r Result, err error) {
 	if o.Log == nil {
 		o.Log = io.Discard
 	}
-	var r Result
+	if o.has(picturesPart) {
+		if err := r.draw(ctx, o); err != nil {
+			return r, err
+		}
+	}
+	if o.has(framesPart) {
+		fmt.Fprintln(o.Log, "timing frames in Chromium")
+		r.FrameTimes, err = frames(ctx)
+	}
+	return r, err
+}
+
+func (r *Result) draw(ctx context.Context, o Options) error {
 	if o.Data != "" {
 		views, err := recorded(ctx, o.Data)
 		if err != nil {
-			return Result{}, err
+			return err
 		}
 		if len(views) > 0 {
 			if r.Holdout, err = r.measure(ctx, o, views, func(int) bool { return true }); err != nil {
-				return Result{}, err
+				return err
 			}
 		}
 	}
 	fmt.Fprintln(o.Log, "rendering the synthetic performer")
 	views, err := performer(ctx)
 	if err != nil {
-		return Result{}, err
+		return err
 	}
 	if r.Synthetic, err = r.measure(ctx, o, views, func(i int) bool { return i%2 == 1 }); err != nil {
-		return r, err
+		return err
 	}
 	fmt.Fprintln(o.Log, "comparing shapes")
 	r.Shapes, err = shapes(ctx)
-	return r, err
+	return err
 }
 
 // measure draws the views that are held out from all cameras that are not, or from all others if all are.
@@ -122,7 +165,7 @@ func (r *Result) measure(ctx context.Context, o Options, views []*view, held fun
 
 func (l *Looks) best() Score {
 	if l.Matched != nil {
-		return *l.Matched
+		return l.Matched.Surface
 	}
 	return l.Surface
 }
@@ -143,8 +186,10 @@ func (s *Scene) average() {
 	}
 	s.Share = round(s.Share, 2)
 	if s.Views[0].Matched != nil {
-		m := mean(func(l Looks) Score { return *l.Matched })
-		s.Matched = &m
+		s.Matched = &Matched{
+			Points:  mean(func(l Looks) Score { return l.Matched.Points }),
+			Surface: mean(func(l Looks) Score { return l.Matched.Surface }),
+		}
 	}
 }
 
@@ -262,9 +307,12 @@ func (r *Result) compare(v *view, others []*view) (Looks, error) {
 	if l.Surface, err = draw(render.Surfaces, plain); err != nil || !differ {
 		return l, err
 	}
-	r.pictures = r.pictures[:len(r.pictures)-1]
-	m, err := draw(render.Surfaces, matched)
-	l.Matched = &m
+	r.pictures = r.pictures[:len(r.pictures)-2]
+	l.Matched = new(Matched)
+	if l.Matched.Points, err = draw(render.Squares, matched); err != nil {
+		return Looks{}, err
+	}
+	l.Matched.Surface, err = draw(render.Surfaces, matched)
 	return l, err
 }
 
@@ -285,6 +333,9 @@ const columns = 3
 
 // SavePlots writes the pictures to dir.
 func (r Result) SavePlots(dir string) (err error) {
+	if len(r.pictures) == 0 {
+		return nil
+	}
 	rows := []int{0}
 	if r.Holdout != nil {
 		rows = append(rows, columns*len(r.Holdout.Views))
@@ -320,18 +371,24 @@ func (r Result) Markdown() string {
 		if s == nil {
 			return
 		}
-		fmt.Fprintf(&b, "## %s\n\n%s\n\n| view | compared | points dB | SSIM | holes | surface dB | SSIM | holes | matched dB | "+
-			"SSIM |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n", title, about)
+		fmt.Fprintf(&b, "## %s\n\n%s\n\n| view | compared | look | PSNR dB | SSIM | holes | matched: PSNR dB | SSIM |\n"+
+			"| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |\n", title, about)
 		for _, l := range append(slices.Clone(s.Views), s.Looks) {
-			name, matched := l.View, "| |"
+			name := l.View
 			if name == "" {
 				name = "**mean**"
 			}
-			if l.Matched != nil {
-				matched = fmt.Sprintf("| %.2f | %.3f |", l.Matched.PSNR, l.Matched.SSIM)
+			line := func(look string, s Score, matched func(*Matched) Score) {
+				fmt.Fprintf(&b, "| %s | %.0f %% | %s | %.2f | %.3f | %.2f %% ", name, 100*l.Share, look, s.PSNR, s.SSIM, 100*s.Holes)
+				if l.Matched == nil {
+					b.WriteString("| | |\n")
+					return
+				}
+				m := matched(l.Matched)
+				fmt.Fprintf(&b, "| %.2f | %.3f |\n", m.PSNR, m.SSIM)
 			}
-			fmt.Fprintf(&b, "| %s | %.0f %% | %.2f | %.3f | %.2f %% | %.2f | %.3f | %.2f %% %s\n", name, 100*l.Share,
-				l.Points.PSNR, l.Points.SSIM, 100*l.Points.Holes, l.Surface.PSNR, l.Surface.SSIM, 100*l.Surface.Holes, matched)
+			line("points", l.Points, func(m *Matched) Score { return m.Points })
+			line("surface", l.Surface, func(m *Matched) Score { return m.Surface })
 		}
 		b.WriteString("\n")
 	}
@@ -350,9 +407,18 @@ func (r Result) Markdown() string {
 		}
 		b.WriteString("\n")
 	}
-	if len(r.pictures) > 0 {
+	if r.Synthetic != nil {
 		fmt.Fprintf(&b, "![Camera, points and surface](%s)\n\nFrom left to right: the camera's picture, points, surface.\n",
 			pictureFile)
+	}
+	if r.FrameTimes != nil {
+		b.WriteString("\n## Time per frame\n\nMedian time in ms to draw a picture of 960×640 pixels in Chromium: of the same frame " +
+			"again, and of a new one, from upload to the last pixel. A viewer that takes longer than 60 ms draws fewer points of a " +
+			"surface.\n\n| grid | points, same | new | surface, same | new |\n| ---: | ---: | ---: | ---: | ---: |\n")
+		for _, t := range r.FrameTimes {
+			fmt.Fprintf(&b, "| %d | %.1f | %.1f | %.1f | %.1f |\n", t.Grid, t.Points.Same, t.Points.New, t.Surface.Same,
+				t.Surface.New)
+		}
 	}
 	return b.String()
 }

@@ -129,4 +129,3 @@ func (v *view) shape(draw func(render.Options, ...render.Surface) (*image.RGBA, 
 }
 
 func quantile(sorted []float64, q float64) float64 { return sorted[int(q*float64(len(sorted)-1))] }
-
