@@ -25,9 +25,10 @@ it("times points and surfaces", async () => {
   for (const [width, height] of [[300, 200], [600, 400]] as const) {
     await page.goto(`http://127.0.0.1:${lab.webPort}/bench/looks.html`);
     await page.waitForFunction(() => window.drawLooks !== undefined);
-    const times: Times = await page.evaluate(([w, h, n]) => window.drawLooks(w, h, n), [width, height, PICTURES] as const);
-    const of = ({ same, fresh }: Times["points"]) => ({ same: round(median(same)), new: round(median(fresh)) });
-    results.push({ grid: width * height, points: of(times.points), surface: of(times.surface) });
+    const size = [width, height, PICTURES] as const;
+    const times: Times = await page.evaluate(([w, h, n]) => window.drawLooks(w, h, n), size);
+    const medians = ({ same, fresh }: Times["points"]) => ({ same: round(median(same)), new: round(median(fresh)) });
+    results.push({ grid: width * height, points: medians(times.points), surface: medians(times.surface) });
   }
   await page.close();
   console.log(JSON.stringify(results));

@@ -35,8 +35,7 @@ func frames(ctx context.Context) (times []FrameTime, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.Remove(f.Name())
-	defer f.Close()
+	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
 	cmd := exec.CommandContext(ctx, "npm", "run", "--silent", "bench", "--", "looks")
 	cmd.Dir, cmd.Env = viewer, append(os.Environ(), "HOLOCAST_LOOKS="+f.Name())
 	if out, err := cmd.CombinedOutput(); err != nil {

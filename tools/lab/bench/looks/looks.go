@@ -145,7 +145,7 @@ func (r *Result) measure(ctx context.Context, o Options, views []*view, held fun
 		}
 		var others []*view
 		for j, other := range views {
-			if j != i && !(held(j) && !held(0)) {
+			if j != i && (held(0) || !held(j)) {
 				others = append(others, other)
 			}
 		}
@@ -290,7 +290,7 @@ func (r *Result) compare(v *view, others []*view) (Looks, error) {
 		plain[i], matched[i] = o.surface(nil), o.surface(&v.gain)
 		differ = differ || o.gain != v.gain
 	}
-	draw := func(look func(render.Options, ...render.Surface) (*image.RGBA, error), s []render.Surface) (Score, error) {
+	draw := func(look look, s []render.Surface) (Score, error) {
 		opts, depth := t.opts, []float32(nil)
 		opts.Depth = &depth
 		img, err := look(opts, s...)
@@ -379,7 +379,8 @@ func (r Result) Markdown() string {
 				name = "**mean**"
 			}
 			line := func(look string, s Score, matched func(*Matched) Score) {
-				fmt.Fprintf(&b, "| %s | %.0f %% | %s | %.2f | %.3f | %.2f %% ", name, 100*l.Share, look, s.PSNR, s.SSIM, 100*s.Holes)
+				fmt.Fprintf(&b, "| %s | %.0f %% | %s | %.2f | %.3f | %.2f %% ", name, 100*l.Share, look, s.PSNR, s.SSIM,
+					100*s.Holes)
 				if l.Matched == nil {
 					b.WriteString("| | |\n")
 					return
@@ -403,7 +404,8 @@ func (r Result) Markdown() string {
 			name string
 			Shape
 		}{{"points", r.Shapes.Points}, {"surface", r.Shapes.Surface}} {
-			fmt.Fprintf(&b, "| %s | %.1f %% | %.1f | %.0f° | %.0f° |\n", l.name, 100*l.Silhouette, l.DepthP50, l.NormalP50, l.NormalP95)
+			fmt.Fprintf(&b, "| %s | %.1f %% | %.1f | %.0f° | %.0f° |\n", l.name, 100*l.Silhouette, l.DepthP50, l.NormalP50,
+				l.NormalP95)
 		}
 		b.WriteString("\n")
 	}

@@ -12,6 +12,9 @@ import (
 	"holocast/internal/render"
 )
 
+// look draws surfaces.
+type look func(render.Options, ...render.Surface) (*image.RGBA, error)
+
 // Shape compares the shape in pictures with the exact one.
 type Shape struct {
 	Silhouette float64 `json:"silhouette"` // intersection over union of the performer's pixels
@@ -58,10 +61,8 @@ func shapes(ctx context.Context) (*Shapes, error) {
 			truth[k] = uint16(1000*z + 0.5)
 		}
 		v.grid = pointcloud.Grid{Width: v.cal.Depth.Width, Height: v.cal.Depth.Height, Depth: truth}
-		for look, add := range map[*Shape]func(render.Options, ...render.Surface) (*image.RGBA, error){
-			&s.Points: render.Squares, &s.Surface: render.Surfaces,
-		} {
-			got, err := v.shape(add, surfaces)
+		for look, draw := range map[*Shape]look{&s.Points: render.Squares, &s.Surface: render.Surfaces} {
+			got, err := v.shape(draw, surfaces)
 			if err != nil {
 				return nil, err
 			}
@@ -78,7 +79,7 @@ func shapes(ctx context.Context) (*Shapes, error) {
 }
 
 // shape compares the drawn depth with v's grid, which is exact.
-func (v *view) shape(draw func(render.Options, ...render.Surface) (*image.RGBA, error), from []render.Surface) (Shape, error) {
+func (v *view) shape(draw look, from []render.Surface) (Shape, error) {
 	var depth []float32
 	eye, lens := v.pose.Inverse(), v.cal.Depth
 	opts := render.Options{

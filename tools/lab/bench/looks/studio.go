@@ -79,8 +79,8 @@ func recorded(ctx context.Context, data string) ([]*view, error) {
 	return views, nil
 }
 
-func (v *view) capture(ctx context.Context, from source.Source) error {
-	defer from.Close()
+func (v *view) capture(ctx context.Context, from source.Source) (err error) {
+	defer func() { err = errors.Join(err, from.Close()) }()
 	var f source.Frame
 	if err := from.Next(ctx, &f); err != nil {
 		return err
