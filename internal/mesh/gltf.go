@@ -43,7 +43,11 @@ func WriteGLB(w io.Writer, meshes ...*Mesh) error {
 		return ErrEmpty
 	}
 	out := bufio.NewWriterSize(w, 1<<16)
-	if err := errors.Join(g.write(out), out.Flush()); err != nil {
+	err := g.write(out)
+	if err == nil {
+		err = out.Flush()
+	}
+	if err != nil {
 		return fmt.Errorf("glTF: %w", err)
 	}
 	return nil

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -308,12 +307,12 @@ func exportStills(
 		}
 		return nil
 	}
-	return cmp.Or(
-		write("png", o.png, func(c export.Config) (export.Still, error) {
-			return export.PNG(ctx, path, o.png, o.view.frame(), v, c)
-		}),
-		write("glb", o.glb, func(c export.Config) (export.Still, error) {
-			return export.GLB(ctx, path, o.glb, o.view.frame(), c)
-		}),
-	)
+	if err := write("png", o.png, func(c export.Config) (export.Still, error) {
+		return export.PNG(ctx, path, o.png, o.view.frame(), v, c)
+	}); err != nil {
+		return err
+	}
+	return write("glb", o.glb, func(c export.Config) (export.Still, error) {
+		return export.GLB(ctx, path, o.glb, o.view.frame(), c)
+	})
 }

@@ -14,6 +14,7 @@ import (
 	"holocast/capture-server/source/synthetic"
 	"holocast/internal/camera"
 	"holocast/internal/catalog"
+	"holocast/internal/ffmpeg"
 	"holocast/internal/pointcloud"
 	"holocast/internal/recording"
 )
@@ -208,6 +209,20 @@ func TestSoundOfPerformer(t *testing.T) {
 		if t.Logf("exported: lip offset %.1f ms", nearest/1000); math.Abs(nearest) > 45_000 {
 			t.Error("the exported sound is out of step")
 		}
+	}
+
+	film := filepath.Join(t.TempDir(), "stage.mp4")
+	start(t, "holocast", "export", file, "--mp4", film, "--size", "64x48", "--fps", "5", "--look", "points").mustSucceed()
+	in, err := ffmpeg.ParseInput(film)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := ffmpeg.Probe(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Audio == nil || info.Video == nil || info.Video.FPS() != 5 || info.Duration < 9*time.Second {
+		t.Errorf("the film has %+v", info)
 	}
 }
 

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -64,8 +66,8 @@ func (o *viewOptions) view() (v export.View, err error) {
 		return v, fmt.Errorf("--at %v --turn %v: want no negative time", o.at, o.turn)
 	}
 	if o.target != nil {
-		if len(o.target) != 3 {
-			return v, fmt.Errorf("--target has %d numbers, want x,y,z", len(o.target))
+		if len(o.target) != 3 || slices.ContainsFunc(o.target, func(x float64) bool { return !(math.Abs(x) <= 1e6) }) {
+			return v, fmt.Errorf("--target %v: want x,y,z in millimetres", o.target)
 		}
 		v.Target = (*[3]float64)(o.target)
 	}

@@ -23,7 +23,7 @@ func TestDiskFull(t *testing.T) {
 		return
 	}
 	path := take{cameras: 2, frames: 2, descriptions: 1, layout: "A", drop: -1}.record(t)
-	for _, name := range []string{"ply", "ply per camera", "k4a", "rgbd", "foxglove"} {
+	for _, name := range []string{"ply", "ply per camera", "k4a", "rgbd", "foxglove", "faces", "glb", "png"} {
 		t.Run(name, func(t *testing.T) {
 			self := exec.Command(os.Args[0], "-test.run=^TestDiskFull$")
 			self.Env = append(os.Environ(), kind+"="+name, recording+"="+path)
@@ -51,6 +51,14 @@ func exportBeyond(t *testing.T, kind, recording string) {
 		_, err = K4A(t.Context(), recording, dir, camera.MJPG, quiet)
 	case "rgbd":
 		_, err = RGBD(t.Context(), recording, dir, quiet)
+	case "faces":
+		cfg := quiet
+		cfg.Faces = true
+		_, err = PLY(t.Context(), recording, dir, true, cfg)
+	case "glb":
+		_, err = GLB(t.Context(), recording, filepath.Join(dir, "a.glb"), 0, quiet)
+	case "png":
+		_, err = PNG(t.Context(), recording, filepath.Join(dir, "a.png"), 0, small, quiet)
 	case "foxglove":
 		_, err = Foxglove(t.Context(), recording, filepath.Join(dir, "a.mcap"), quiet)
 	}
