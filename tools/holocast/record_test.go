@@ -470,6 +470,12 @@ func TestRecordRefused(t *testing.T) {
 		{"export without a recording", []string{"export", none, "--ply", dir}, "no such file or directory"},
 		{"export without an output", []string{"export", none}, "at least one of the flags"},
 		{"colour", []string{"export", none, "--k4a", dir, "--color", "cmyk"}, `--color is "cmyk", want mjpg or bgra`},
+		{"look", []string{"export", none, "--png", exists, "--look", "dots"}, `--look "dots" is unknown; use surface or points`},
+		{"size", []string{"export", none, "--png", exists, "--size", "12"}, `--size "12": want WIDTHxHEIGHT`},
+		{"target", []string{"export", none, "--png", exists, "--target", "1,2"}, "--target [1 2]: want x,y,z"},
+		{"elevation", []string{"export", none, "--png", exists, "--elevation", "91"}, "elevation from -90 to 90"},
+		{"faces", []string{"export", none, "--png", exists, "--mesh"}, "--mesh needs --ply"},
+		{"picture exists", []string{"export", none, "--png", exists}, exists + " exists"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if said := start(t, "holocast", tt.args...).mustFail(); !strings.Contains(said, tt.want) {
