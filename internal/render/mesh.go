@@ -119,7 +119,8 @@ func (b *meshBuilder) triangle(p, q, r int) {
 func (b *meshBuilder) vertex(at int) uint32 {
 	x, y, z := at%b.Grid.Width, at/b.Grid.Width, float64(b.Grid.Depth[at])
 	p := b.Pose.Apply([3]float64{float64(b.Rays.X[at]) * z, float64(b.Rays.Y[at]) * z, z})
-	n := unit(minus(b.Pose.Apply(b.normal(x, y, float32(z))), b.Pose.T))
+	normal, _ := b.normal(x, y, float32(z))
+	n := unit(minus(b.Pose.Apply(normal), b.Pose.T))
 	for k := range 3 {
 		b.mesh.XYZ = append(b.mesh.XYZ, float32(p[k]))
 		b.mesh.Normals = append(b.mesh.Normals, float32(n[k]))
