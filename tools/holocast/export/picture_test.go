@@ -2,10 +2,8 @@ package export
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"image"
 	"image/png"
 	"os"
@@ -15,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"holocast/internal/ffmpeg"
 	"holocast/internal/render"
 )
 
@@ -172,77 +169,6 @@ func TestNoSurface(t *testing.T) {
 		}
 	}
 	if list, err := os.ReadDir(dir); err != nil || len(list) != 1 {
-		t.Errorf("%v are left, %v", list, err)
-	}
-}
-
-func TestTurntable(t *testing.T) {
-	dots := View{Look: render.Dotted, Width: 96, Height: 64}
-	gap := take{
-		cameras: 1, frames: 12, descriptions: 1, layout: "A", drop: -1,
-		missing: func(f, _ int) bool { return f == 5 || f == 6 },
-	}.record(t)
-	for _, tt := range []struct {
-		name   string
-		turn   Turn
-		frames int
-	}{
-		{"recording", Turn{View: dots, Period: time.Second}, 12}, // two lost frames are bridged
-		{"still viewer", Turn{View: dots}, 12},
-		{"half the rate", Turn{View: dots, Rate: 15}, 7},
-		{"one frame", Turn{View: small, Period: time.Second, Rate: 8, Still: true}, 8},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			dir := t.TempDir()
-			out := filepath.Join(dir, "a.mp4")
-			var progress uint64
-			cfg := quiet
-			cfg.Progress = func(n uint64) { progress = n }
-			film, err := Turntable(t.Context(), gap, out, tt.turn, cfg)
-			if err != nil || film.Frames != tt.frames || progress != 1000 {
-				t.Fatalf("%+v at %d ‰, %v", film, progress, err)
-			}
-			in, err := ffmpeg.ParseInput(out)
-			if err != nil {
-				t.Fatal(err)
-			}
-			info, err := ffmpeg.Probe(t.Context(), in)
-			if err != nil || info.Video.Width != 96 || info.Video.Codec != "h264" || info.Audio != nil {
-				t.Errorf("%+v, %v", info.Video, err)
-			}
-			if list, err := os.ReadDir(dir); err != nil || len(list) != 1 {
-				t.Errorf("%v are left, %v", list, err)
-			}
-		})
-	}
-	odd := Turn{View: View{Width: 95, Height: 64}}
-	if _, err := Turntable(t.Context(), gap, filepath.Join(t.TempDir(), "a.mp4"), odd, quiet); err == nil ||
-		!strings.Contains(err.Error(), "H.264 needs even numbers") {
-		t.Errorf("odd size: %v", err)
-	}
-}
-
-// TestTurntableStops checks that a canceled or failed film leaves nothing.
-func TestTurntableStops(t *testing.T) {
-	path := record(t, 1, 1, "A", -1)
-	dir := t.TempDir()
-	ctx, cancel := context.WithCancel(t.Context())
-	cfg := quiet
-	cfg.Progress = func(uint64) { cancel() }
-	_, err := Turntable(ctx, path, filepath.Join(dir, "a.mp4"), Turn{View: small}, cfg)
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("canceled: %v", err)
-	}
-	if _, err := Turntable(t.Context(), path, filepath.Join(dir, "none", "a.mp4"), Turn{View: small}, quiet); !errors.Is(
-		err, os.ErrNotExist) {
-		t.Errorf("no folder: %v", err)
-	}
-	t.Setenv("PATH", "")
-	if _, err := Turntable(t.Context(), path, filepath.Join(dir, "a.mp4"), Turn{View: small}, quiet); !errors.Is(
-		err, ffmpeg.ErrAbsent) {
-		t.Errorf("without FFmpeg: %v", err)
-	}
-	if list, err := os.ReadDir(dir); err != nil || len(list) > 0 {
 		t.Errorf("%v are left, %v", list, err)
 	}
 }

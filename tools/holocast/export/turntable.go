@@ -38,8 +38,8 @@ func HasClouds(path string) bool {
 	return len(c.Cameras()) > 0 && c.Sphere() == nil
 }
 
-// Turntable makes an H.264 film of point clouds whose viewer moves around them, with the recording's sound. A frame is
-// shown from its capture time to that of the next.
+// Turntable makes an H.264 film of point clouds whose viewer moves around them, with the recording's sound. A picture
+// shows the frame captured last, up to half a frame interval later, which absorbs jitter.
 func Turntable(ctx context.Context, path, out string, t Turn, cfg Config) (Film, error) {
 	film, err := turntable(ctx, path, out, t, cfg)
 	if err != nil {
@@ -83,6 +83,7 @@ type turning struct {
 	orbit render.Orbit
 	shot  render.Shot // of a still
 	start uint64      // capture time of the first frame, µs since 1970
+	ahead float64     // a picture shows frames captured up to this many µs later
 	drawn int
 	queue chan *drawing
 }
@@ -103,9 +104,11 @@ func (f *turning) frame(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = x.close() }() // read-only
+	period := x.chosen[0].period()
 	if f.Rate == 0 {
-		f.Rate = 1e6 / x.chosen[0].period()
+		f.Rate = 1e6 / period
 	}
+	f.ahead = min(period, 1e6/f.Rate) / 2
 	if f.Still {
 		_, err := x.shotAt(ctx, f.At, func(shot render.Shot) error {
 			f.shot = shot
@@ -220,8 +223,7 @@ func (f *turning) draw(ctx context.Context) error {
 		if len(shot) == 0 || at > end { // a camera's clock may be wrong
 			return nil
 		}
-		// The current frame is shown until this one.
-		for current != nil && f.time() < at {
+		for current != nil && f.until() < at {
 			if err := f.picture(ctx, current); err != nil {
 				return err
 			}
@@ -235,8 +237,8 @@ func (f *turning) draw(ctx context.Context) error {
 	return f.picture(ctx, current)
 }
 
-// time returns the capture time of the next picture.
-func (f *turning) time() uint64 { return f.start + uint64(float64(f.drawn)*1e6/f.Rate) }
+// until returns the latest capture time of the frames that the next picture may show.
+func (f *turning) until() uint64 { return f.start + uint64(float64(f.drawn)*1e6/f.Rate+f.ahead) }
 
 // picture draws the next picture in the background.
 func (f *turning) picture(ctx context.Context, shot render.Shot) error {
@@ -259,12 +261,12 @@ func (f *turning) picture(ctx context.Context, shot render.Shot) error {
 	return nil
 }
 
-// sound returns FFmpeg's arguments for the recording's sound, or none.
+// sound writes the recording's sound from the first picture on, and returns FFmpeg's arguments for it, or none.
 func (f *turning) sound(ctx context.Context) ([]string, error) {
 	if f.Still {
 		return nil, nil
 	}
-	tracks, first, err := microphones(f.path)
+	tracks, _, err := microphones(f.path)
 	if len(tracks) == 0 {
 		return nil, nil //nolint:nilerr // no microphones; frame has read the catalog
 	}
@@ -272,12 +274,10 @@ func (f *turning) sound(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	path := filepath.Join(f.dir, "sound.wav")
-	if _, err := WAV(ctx, f.path, path, Config{Log: f.cfg.Log}); err != nil {
+	start := time.UnixMicro(int64(f.start)) //nolint:gosec // a time
+	written, err := writeSound(ctx, f.path, path, tracks, start, Config{Log: f.cfg.Log})
+	if err != nil || written.Length == 0 {
 		return nil, err
 	}
-	offset := first.Sub(time.UnixMicro(int64(f.start))).Seconds() //nolint:gosec // a time
-	return []string{
-		"-itsoffset", strconv.FormatFloat(offset, 'f', 6, 64), "-i", "file:" + path, "-map", "0", "-map", "1",
-		"-c:a", "aac", "-b:a", "160k",
-	}, nil
+	return []string{"-i", "file:" + path, "-map", "0", "-map", "1", "-c:a", "aac", "-b:a", "160k"}, nil
 }
