@@ -177,7 +177,9 @@ func TestTurntableSound(t *testing.T) {
 		{"pictures first", microphone{130 * time.Millisecond, 900 * time.Millisecond, at}, 0, nil, nil, flash},
 		{"half the rate", microphone{0, 500 * time.Millisecond, at}, 15, nil, nil, flash / 2},
 		{
-			"a camera that begins late", microphone{0, 500 * time.Millisecond, at}, 0,
+			"a camera that begins late",
+			microphone{0, 500 * time.Millisecond, at},
+			0,
 			[]int{1},
 			func(f, n int) bool { return n == 1 && f < 2 }, flash - 2,
 		},
