@@ -15,6 +15,8 @@ func encode(ctx context.Context, args []string, feed func(context.Context, io.Wr
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r, w := io.Pipe()
+	// FFmpeg 5 otherwise ignores a full disk while it writes the last part of a file.
+	args = append([]string{"-xerror"}, args...)
 	encoder, _, err := ffmpeg.Start(ctx, 0, r, args...)
 	if err != nil {
 		return err
