@@ -3,15 +3,19 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"holocast/internal/camera"
+	"holocast/internal/prepared"
 	"holocast/internal/recording"
 	"holocast/internal/service"
 	"holocast/tools/holocast/export"
@@ -75,7 +79,9 @@ earlier export first, and no other files.`,
   holocast export tour.mcap --mp4 tour.mp4`,
 		Args: service.Arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.view.still = cmd.Flags().Changed("at")
+			if err := o.needs(cmd.Flags()); err != nil {
+				return err
+			}
 			return exportRecording(cmd.Context(), o, args[0], cmd.OutOrStdout())
 		},
 	}
@@ -100,6 +106,30 @@ earlier export first, and no other files.`,
 	return c
 }
 
+// needs returns an error if a flag is given without an output to which it applies.
+func (o *exportOptions) needs(f *pflag.FlagSet) error {
+	for _, x := range []struct{ flags, outputs []string }{
+		{viewFlags, []string{"png", "mp4"}},
+		{filmFlags, []string{"mp4"}},
+		{[]string{"at"}, []string{"png", "glb", "mp4"}},
+		{[]string{"mesh", "per-camera"}, []string{"ply"}},
+		{[]string{"color"}, []string{"k4a"}},
+	} {
+		for _, flag := range x.flags {
+			if f.Changed(flag) && !slices.ContainsFunc(x.outputs, f.Changed) {
+				return fmt.Errorf("--%s needs --%s", flag, strings.Join(x.outputs, " or --"))
+			}
+		}
+	}
+	o.view.still = f.Changed("at")
+	for _, flag := range slices.Concat(viewFlags, filmFlags, []string{"at"}) {
+		if f.Changed(flag) {
+			o.view.given = flag
+		}
+	}
+	return nil
+}
+
 func exportRecording(ctx context.Context, o exportOptions, path string, stdout io.Writer) error {
 	format := camera.MJPG
 	switch o.color {
@@ -109,12 +139,12 @@ func exportRecording(ctx context.Context, o exportOptions, path string, stdout i
 	default:
 		return fmt.Errorf("--color is %q, want mjpg or bgra", o.color)
 	}
-	view, err := o.view.view()
+	view, err := o.view.view(o.mp4 != "")
 	if err != nil {
 		return err
 	}
-	if o.mesh && o.ply == "" {
-		return errors.New("--mesh needs --ply")
+	if prepared.IsFolder(path) && o.ply+o.k4a+o.rgbd+o.foxglove+o.wav+o.png+o.glb != "" {
+		return fmt.Errorf("%s is prepared 360° video and has no point clouds; export it with --mp4 only", path)
 	}
 	if err := o.unused(path); err != nil {
 		return err
@@ -208,14 +238,20 @@ func exportRecording(ctx context.Context, o exportOptions, path string, stdout i
 	return nil
 }
 
-// unused returns an error if any of the outputs already exists. Call it before writing one.
+// unused returns an error if any of the outputs already exists, or two are one file. Call it before writing one.
 func (o exportOptions) unused(path string) error {
+	var files []string
 	for _, out := range []string{o.mp4, o.wav, o.foxglove, o.png, o.glb} {
-		if out != "" {
-			if err := export.UnusedFile(path, out, o.force); err != nil {
-				return err
-			}
+		if out == "" {
+			continue
 		}
+		if err := export.UnusedFile(path, out, o.force); err != nil {
+			return err
+		}
+		if out = filepath.Clean(out); slices.Contains(files, out) {
+			return fmt.Errorf("two outputs are called %s", out)
+		}
+		files = append(files, out)
 	}
 	if o.force {
 		return nil
@@ -264,10 +300,17 @@ func (o exportOptions) config(b *bar) export.Config {
 func exportFilm(
 	ctx context.Context, o exportOptions, v export.View, path string, sum map[string]any, stdout io.Writer,
 ) error {
+	clouds := export.HasClouds(path)
+	if o.view.given != "" && !clouds {
+		if _, err := os.Stat(path); err != nil {
+			return err
+		}
+		return fmt.Errorf("--%s: %s has no point clouds; a film of 360° video shows the whole sphere", o.view.given, path)
+	}
 	bar := newCountBar("mp4", 1000)
 	var film export.Film
 	var err error
-	if export.HasClouds(path) {
+	if clouds {
 		film, err = export.Turntable(ctx, path, o.mp4, o.view.turning(v), o.config(bar))
 	} else {
 		film, err = export.MP4(ctx, path, o.mp4, o.config(bar))

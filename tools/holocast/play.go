@@ -162,6 +162,9 @@ func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File)
 	if _, err := render.ParseLook(o.look); err != nil {
 		return fmt.Errorf("--%w", err)
 	}
+	if o.look != string(render.Surfaced) && o.png == "" {
+		return errors.New("--look needs --png")
+	}
 	if o.mesh && o.ply == "" {
 		return errors.New("--mesh needs --ply")
 	}

@@ -224,6 +224,7 @@ func TestPlayRefused(t *testing.T) {
 			[]string{sessionURL(port, "demo"), "--png", os.DevNull, "--look", "dots"},
 			`--look "dots" is unknown`,
 		},
+		{"look without a picture", []string{sessionURL(port, "demo"), "--look", "points"}, "--look needs --png"},
 		{"faces without a file", []string{sessionURL(port, "demo"), "--mesh"}, "--mesh needs --ply"},
 		{"no URL", nil, "URL is missing: holocast play URL"},
 		{"not a URL", []string{"moqt://%"}, `URL "moqt://%"`},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -20,10 +21,17 @@ type viewOptions struct {
 	distance           float64
 	target             []float64
 	at                 time.Duration
-	still              bool // --at is set
+	still              bool   // --at is set
+	given              string // one of the flags that are set, or ""
 	turn               time.Duration
 	fps                float64
 }
+
+// Flags that apply to pictures and films, and to films only.
+var (
+	viewFlags = []string{"look", "size", "azimuth", "elevation", "distance", "target"}
+	filmFlags = []string{"turn", "fps"}
+)
 
 func (o *viewOptions) addFlags(f *pflag.FlagSet) {
 	addLookFlag(f, &o.look)
@@ -43,8 +51,8 @@ func addLookFlag(f *pflag.FlagSet, look *string) {
 	f.StringVar(look, "look", string(render.Surfaced), "how pictures draw layouts A and W: surface or points")
 }
 
-// view checks the flags.
-func (o *viewOptions) view() (v export.View, err error) {
+// view checks the flags, those of a film too.
+func (o *viewOptions) view(film bool) (v export.View, err error) {
 	if v.Look, err = render.ParseLook(o.look); err != nil {
 		return v, fmt.Errorf("--%w", err)
 	}
@@ -64,6 +72,9 @@ func (o *viewOptions) view() (v export.View, err error) {
 	}
 	if o.at < 0 || o.turn < 0 {
 		return v, fmt.Errorf("--at %v --turn %v: want no negative time", o.at, o.turn)
+	}
+	if film && o.still && o.turn == 0 {
+		return v, errors.New("--turn 0s with --at: a film of one frame needs a revolution")
 	}
 	if o.target != nil {
 		if len(o.target) != 3 || slices.ContainsFunc(o.target, func(x float64) bool { return !(math.Abs(x) <= 1e6) }) {

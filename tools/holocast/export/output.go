@@ -80,7 +80,7 @@ func (k Kind) prepare(dir string, force bool) error {
 	return os.MkdirAll(dir, 0o755)
 }
 
-// UnusedFile returns an error if the file to write is the recording itself or, unless force is set,
+// UnusedFile returns an error if the file to write is the recording itself, a folder or, unless force is set,
 // if it exists.
 func UnusedFile(recording, out string, force bool) error {
 	to, err := os.Stat(out)
@@ -89,6 +89,9 @@ func UnusedFile(recording, out string, force bool) error {
 	}
 	if from, err := os.Stat(recording); err == nil && os.SameFile(from, to) {
 		return fmt.Errorf("%s is the recording itself", out)
+	}
+	if to.IsDir() {
+		return fmt.Errorf("%s is a folder; add a file name", out)
 	}
 	if !force {
 		return fmt.Errorf("%s exists; use another name, or --force to replace it", out)
