@@ -480,7 +480,7 @@ func TestRecordRefused(t *testing.T) {
 		{"time without a frame", []string{"export", none, "--ply", dir, "--at", "3s"}, "--at needs --png or --glb or --mp4"},
 		{"no revolution", []string{"export", none, "--mp4", exists, "--at", "0s", "--turn", "0s"}, "needs a revolution"},
 		{"two files are one", []string{"export", none, "--png", none, "--glb", none}, "two outputs are called " + none},
-		{"picture is a folder", []string{"export", none, "--png", dir, "--force"}, dir + " is a folder"},
+		{"picture is a folder", []string{"export", none, "--png", dir, "--force"}, dir + " is a folder or a device"},
 		{"picture exists", []string{"export", none, "--png", exists}, exists + " exists"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

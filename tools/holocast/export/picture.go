@@ -91,11 +91,7 @@ func still(
 	}
 	result.At, err = x.shotAt(ctx, at, func(shot render.Shot) error {
 		result.Cameras = len(shot)
-		partial := out + ".partial"
-		if err := create(partial, func(f *os.File) error { return write(f, shot) }); err != nil {
-			return err
-		}
-		return os.Rename(partial, out)
+		return create(out, func(f *os.File) error { return write(f, shot) })
 	})
 	if err != nil {
 		return result, fmt.Errorf("recording %s: %w", path, err)
