@@ -56,7 +56,8 @@ func TestGLB(t *testing.T) {
 		t.Errorf("x = %g, want 1 m", got)
 	}
 	// sRGB 128 is linear 0.2159.
-	if c := at(6); le.Uint16(c) != 0 || le.Uint16(c[2:]) != 14146 || le.Uint16(c[4:]) != 65535 || le.Uint16(c[6:]) != 65535 {
+	c := at(6)
+	if le.Uint16(c) != 0 || le.Uint16(c[2:]) != 14146 || le.Uint16(c[4:]) != 65535 || le.Uint16(c[6:]) != 65535 {
 		t.Errorf("color %x", c[:8])
 	}
 	if i := at(7); le.Uint32(i) != 0 || le.Uint32(i[4:]) != 1 || le.Uint32(i[8:]) != 2 {

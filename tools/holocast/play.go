@@ -154,7 +154,8 @@ func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File)
 	if err != nil {
 		return err
 	}
-	for _, f := range []struct{ flag, path string }{{"png", o.png}, {"ply", o.ply}, {"glb", o.glb}} { // fail now instead of after playing
+	// Fail now instead of after playing.
+	for _, f := range []struct{ flag, path string }{{"png", o.png}, {"ply", o.ply}, {"glb", o.glb}} {
 		if info, err := os.Stat(filepath.Dir(f.path)); f.path != "" && (err != nil || !info.IsDir()) {
 			return fmt.Errorf("--%s: folder %s does not exist", f.flag, filepath.Dir(f.path))
 		}

@@ -475,7 +475,7 @@ func TestRecordRefused(t *testing.T) {
 		{"target", []string{"export", none, "--png", exists, "--target", "1,2"}, "--target [1 2]: want x,y,z"},
 		{"elevation", []string{"export", none, "--png", exists, "--elevation", "91"}, "elevation from -90 to 90"},
 		{"faces", []string{"export", none, "--png", exists, "--mesh"}, "--mesh needs --ply"},
-		{"view without a picture", []string{"export", none, "--glb", exists, "--azimuth", "3"}, "--azimuth needs --png or --mp4"},
+		{"view without a picture", []string{"export", none, "--glb", exists, "--size", "9x9"}, "--size needs --png or --mp4"},
 		{"film's flag without a film", []string{"export", none, "--png", exists, "--turn", "3s"}, "--turn needs --mp4"},
 		{"time without a frame", []string{"export", none, "--ply", dir, "--at", "3s"}, "--at needs --png or --glb or --mp4"},
 		{"no revolution", []string{"export", none, "--mp4", exists, "--at", "0s", "--turn", "0s"}, "needs a revolution"},

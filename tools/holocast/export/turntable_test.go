@@ -183,7 +183,12 @@ func TestTurntableSound(t *testing.T) {
 			[]int{1},
 			func(f, n int) bool { return n == 1 && f < 2 }, flash - 2,
 		},
-		{"lost frames", microphone{0, 500 * time.Millisecond, at}, 0, nil, func(f, _ int) bool { return f > 2 && f < 6 }, flash},
+		{
+			"lost frames",
+			microphone{0, 500 * time.Millisecond, at},
+			0, nil,
+			func(f, _ int) bool { return f > 2 && f < 6 }, flash,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := take{
