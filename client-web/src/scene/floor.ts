@@ -65,6 +65,7 @@ export class Floor {
   #alone = false;
 
   constructor() {
+    this.object.name = "floor";
     this.#light.up.set(0, 0, 1);
     this.#plane.rotation.x = -Math.PI / 2;
     this.#plane.position.y = -BELOW;

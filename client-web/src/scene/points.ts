@@ -3,7 +3,7 @@ import {
   Sphere, Vector3, type WebGLRenderer,
 } from "three";
 import { formOf, wordsPerPoint } from "../media/points/layout.ts";
-import type { CameraTrack, Transform } from "../media/points/track.ts";
+import { isMerged, type CameraTrack, type Transform } from "../media/points/track.ts";
 import fragmentShader from "./points.frag?raw";
 import shadowShader from "./shadow.frag?raw";
 import vertexShader from "./points.vert?raw";
@@ -83,6 +83,7 @@ export class CameraPoints {
   readonly #gl: WebGL2RenderingContext;
   readonly #words = new ExternalTexture();
   readonly #rays = new ExternalTexture();
+  readonly #spacing = { value: 0 };
   readonly #surface: Surface | undefined;
   readonly #look: RawShaderMaterial;
   readonly #shadow: RawShaderMaterial;
@@ -112,8 +113,10 @@ export class CameraPoints {
       stride: { value: 1 },
       hasRays: { value: pixels },
       focal: { value: focal },
+      spacing: this.#spacing,
     });
-    const form = { glslVersion: GLSL3, side: DoubleSide, vertexShader } as const;
+    const defines: Record<string, string> = pixels ? {} : { DISCS: "" };
+    const form = { glslVersion: GLSL3, side: DoubleSide, vertexShader, defines } as const;
     this.#look = new RawShaderMaterial({ ...form, fragmentShader, uniforms: uniforms() });
     this.#shadow = new RawShaderMaterial({
       ...form, fragmentShader: shadowShader, uniforms: { ...uniforms(), spread: { value: 1 } },
@@ -142,6 +145,11 @@ export class CameraPoints {
 
   get pose(): Transform {
     return this.#pose;
+  }
+
+  /** Distance between neighboring points, mm, for a cloud without a lens. */
+  set spacing(mm: number) {
+    if (isMerged(this.track)) this.#spacing.value = mm;
   }
 
   /** X and Y of each pixel's ray, row-major. */

@@ -1,6 +1,6 @@
 import { type Color, Group, Matrix4, PerspectiveCamera, Scene, Vector3, WebGLRenderer } from "three";
 import type { Subject } from "../media/points/subject.ts";
-import { samePose, sameTrack, type CameraTrack, type Transform } from "../media/points/track.ts";
+import { isMerged, samePose, sameTrack, type CameraTrack, type Transform } from "../media/points/track.ts";
 import type { View } from "../media/points/viewselect.ts";
 import { Floor, type Theme } from "./floor.ts";
 import { GpuQueue, type Limits } from "./gpu.ts";
@@ -19,6 +19,9 @@ const LIMITS: Readonly<Record<Look, Limits>> = {
   surface: { slow: 60, quick: 20 },
   points: { slow: 250, quick: 100 },
 };
+
+/** Distance from which a cloud without a camera is seen at first, metres. */
+const BEFORE = 2.5;
 
 /** Half-life of the distance between view and subject while following, ms. */
 const FOLLOW_HALF = 400;
@@ -236,6 +239,7 @@ export class Studio {
     if (p.object.visible) this.#leave(camera);
     this.dirty = true;
     if (!subject) return;
+    p.spacing = subject.spacing;
     let s = this.#subjects.get(camera);
     if (!s) this.#subjects.set(camera, (s = new Vector3()));
     s.set(...subject.middle);
@@ -294,9 +298,14 @@ export class Studio {
     const e = first.object.matrixWorld.elements;
     const target = this.#place.setFromMatrixPosition(first.object.matrixWorld);
     const axis = this.#step.set(e[8]!, e[9]!, e[10]!).normalize();
-    const away = Math.max(0.5, this.#middle.distanceTo(target));
-    this.camera.position.copy(target);
-    this.controls.target.copy(target.addScaledVector(axis, away));
+    if (isMerged(first.track)) {
+      this.controls.target.copy(this.#middle);
+      this.camera.position.copy(this.#middle).add(this.#place.set(0, 0.3, BEFORE));
+    } else {
+      const away = Math.max(0.5, this.#middle.distanceTo(target));
+      this.camera.position.copy(target);
+      this.controls.target.copy(target.addScaledVector(axis, away));
+    }
     this.controls.update();
     this.#framedEye.copy(this.camera.position);
     this.#framedTarget.copy(this.controls.target);
