@@ -27,7 +27,7 @@
 #include <stdint.h>
 
 // Returned by hc_abi_version. Changes with every change to a function or struct.
-#define HC_ABI_VERSION 7
+#define HC_ABI_VERSION 8
 
 // Results. Negative values are errors; hc_error returns the message.
 #define HC_OK 0
@@ -165,6 +165,9 @@
 
 // Sensor grid coded as video; decoded frames have the words of HC_LAYOUT_A.
 #define HC_LAYOUT_W 4
+
+// Rows and columns that hc_frame_grid adds on each side of the grid.
+#define HC_GRID_BORDER 4
 
 // shown_us of a frame that was not shown.
 #define HC_NOT_SHOWN 0
@@ -609,6 +612,12 @@ int32_t hc_frame_copy(HcClient *client,
                       uint32_t *words,
                       size_t capacity,
                       uint32_t *points);
+
+// Writes the points of an acquired frame of layout A or W at their pixels, two words each as in
+// HcFrame. The grid has HC_GRID_BORDER more rows and columns on each side; the border and pixels
+// without a point are 0. `capacity` is the size of `words`; `*needed` receives the size of the grid,
+// in words.
+int32_t hc_frame_grid(HcClient *client, uint64_t handle, uint32_t *words, size_t capacity, size_t *needed);
 
 // Releases a frame, and sends its receipt if it was shown. `shown_us` is the local time at which it
 // was shown, HC_SHOWN_NOW or HC_NOT_SHOWN.

@@ -99,7 +99,9 @@ namespace Holocast.Verify
             stage.Until("Live without a message", () => stage.Session.State == HolocastState.Live
                 && stage.Session.Message == "");
             stage.Until("the HUD's statistics", () => stage.Hud.Text.Contains("FPS ")
-                && stage.Hud.Text.Contains("Frame delay p50 "));
+                && stage.Hud.Text.Contains("Frame delay p50 ") && stage.Hud.Text.Contains("surface\n"));
+            stage.Points.Look = HolocastLook.Points;
+            stage.Until("points in the HUD", () => stage.Hud.Text.Contains("points\n"));
         }
 
         // Horizontal distance from the eyes to the subject, metres.

@@ -83,6 +83,10 @@ fn camera(n: u32) -> Result<Option<u16>, Fault> {
     u16::try_from(n).map(Some).map_err(|_| Fault::argument("the camera number exceeds 65535"))
 }
 
+fn unknown_frame() -> Fault {
+    Fault::new(HC_E_HANDLE, "unknown frame handle: the frame was already released or never acquired")
+}
+
 fn micros(t: Nanos) -> u64 {
     u64::try_from(t / 1000).unwrap_or(0)
 }
@@ -353,17 +357,38 @@ impl HcClient {
             }
             HC_OK
         });
-        copied.ok_or_else(|| {
-            Fault::new(HC_E_HANDLE, "unknown frame handle: the frame was already released or never acquired")
-        })
+        copied.ok_or_else(unknown_frame)
+    }
+
+    /// # Safety
+    /// `words` is null or has room for `capacity` words.
+    pub(crate) unsafe fn grid(&self, handle: u64, words: *mut u32, capacity: usize, needed: &mut usize) -> Call {
+        let written = self.shared.words(handle, |info, from| {
+            if info.words_per_point != 2 {
+                return Err(Fault::argument("the frame's layout has no grid"));
+            }
+            let (width, height) = (info.header.width.into(), info.header.height.into());
+            let n = cloud::grid_words(width, height);
+            *needed = n;
+            if words.is_null() || n > capacity {
+                return Ok(HC_E_BUFFER);
+            }
+            // SAFETY: n words fit, as checked against the capacity, and are initialized before the
+            // slice exists.
+            let grid = unsafe {
+                std::ptr::write_bytes(words, 0, n);
+                std::slice::from_raw_parts_mut(words, n)
+            };
+            cloud::scatter(from, width, height, grid);
+            Ok(HC_OK)
+        });
+        written.unwrap_or_else(|| Err(unknown_frame()))
     }
 
     pub(crate) fn release(&self, handle: u64, shown_us: i64) -> Call {
         match self.shared.release(handle, self.shown(shown_us)?) {
             true => Ok(HC_OK),
-            false => {
-                Err(Fault::new(HC_E_HANDLE, "unknown frame handle: the frame was already released or never acquired"))
-            }
+            false => Err(unknown_frame()),
         }
     }
 

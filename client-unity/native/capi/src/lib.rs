@@ -17,7 +17,7 @@ pub use sound::{
 };
 
 /// Returned by hc_abi_version. Changes with every change to a function or struct.
-pub const HC_ABI_VERSION: u32 = 7;
+pub const HC_ABI_VERSION: u32 = 8;
 
 /// Results. Negative values are errors; hc_error returns the message.
 pub const HC_OK: i32 = 0;
@@ -119,6 +119,10 @@ pub const HC_LAYOUT_B: u32 = 2;
 pub const HC_LAYOUT_C: u32 = 3;
 /// Sensor grid coded as video; decoded frames have the words of HC_LAYOUT_A.
 pub const HC_LAYOUT_W: u32 = 4;
+
+/// Rows and columns that hc_frame_grid adds on each side of the grid.
+pub const HC_GRID_BORDER: u32 = 4;
+const _: () = assert!(HC_GRID_BORDER as usize == cloud::BORDER);
 
 /// shown_us of a frame that was not shown.
 pub const HC_NOT_SHOWN: i64 = 0;
@@ -758,6 +762,21 @@ pub unsafe extern "C" fn hc_frame_copy(
 ) -> i32 {
     // SAFETY: guaranteed by the caller.
     unsafe { with(client, |c| c.copy(handle, step, words, capacity, out(points)?)) }
+}
+
+/// Writes the points of an acquired frame of layout A or W at their pixels, two words each as in
+/// HcFrame. The grid has HC_GRID_BORDER more rows and columns on each side; the border and pixels
+/// without a point are 0. `capacity` is the size of `words`; `*needed` receives the size of the grid,
+/// in words.
+///
+/// # Safety
+/// Pointers are null or valid; `words` has room for `capacity` words.
+#[no_mangle]
+pub unsafe extern "C" fn hc_frame_grid(
+    client: *mut HcClient, handle: u64, words: *mut u32, capacity: usize, needed: *mut usize,
+) -> i32 {
+    // SAFETY: guaranteed by the caller.
+    unsafe { with(client, |c| c.grid(handle, words, capacity, out(needed)?)) }
 }
 
 /// Releases a frame, and sends its receipt if it was shown. `shown_us` is the local time at which it

@@ -276,6 +276,9 @@ fn invalid_calls() {
         assert_eq!(hc_frame_copy(c, 7, 1, null_mut(), 0, &mut points), HC_E_HANDLE);
         assert_eq!(hc_frame_copy(c, 7, 0, null_mut(), 0, &mut points), HC_E_ARGUMENT);
         assert_eq!(hc_frame_copy(c, 7, 1, null_mut(), 0, null_mut()), HC_E_ARGUMENT);
+        let mut needed = 0;
+        assert_eq!(hc_frame_grid(c, 7, null_mut(), 0, &mut needed), HC_E_HANDLE);
+        assert_eq!(hc_frame_grid(c, 7, null_mut(), 0, null_mut()), HC_E_ARGUMENT);
         assert_eq!(hc_frame_release(c, 7, HC_SHOWN_NOW), HC_E_HANDLE);
         assert_eq!(hc_frame_release(c, 7, -5), HC_E_ARGUMENT);
         assert_eq!(hc_stats(c, 3, &mut stats), HC_EMPTY);

@@ -34,6 +34,15 @@ fn live_session() {
     assert_eq!(words.len(), 2 * f.points as usize);
     let fourth = client.copy(&f, 4);
     assert!(words.chunks(8).zip(fourth.chunks(2)).all(|(a, b)| a[..2] == *b));
+    let grid = client.grid(&f);
+    let stride = f.width + 2 * HC_GRID_BORDER;
+    assert_eq!(grid.len() as u32, 2 * stride * (f.height + 2 * HC_GRID_BORDER));
+    assert_eq!(grid.chunks(2).filter(|p| p[1] != 0).count() as u32, f.points);
+    for p in words.chunks(2) {
+        let (x, y) = (p[0] & 0xfff, p[0] >> 12 & 0xfff);
+        let at = 2 * ((y + HC_GRID_BORDER) * stride + x + HC_GRID_BORDER) as usize;
+        assert_eq!(&grid[at..at + 2], p);
+    }
     assert_eq!(client.release(&f, HC_SHOWN_NOW), HC_OK);
     assert_eq!(client.release(&f, HC_SHOWN_NOW), HC_E_HANDLE);
     let rays = until("the ray table", || client.rays(full));

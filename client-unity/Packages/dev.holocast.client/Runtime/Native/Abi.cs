@@ -7,7 +7,7 @@ namespace Holocast.Native
 
     static class Abi
     {
-        public const uint Version = 7;
+        public const uint Version = 8;
 
         public const int Ok = 0;
         public const int Empty = 1;
@@ -41,6 +41,8 @@ namespace Holocast.Native
 
         public const uint LayoutA = 1;
         public const uint LayoutW = 4;
+
+        public const int GridBorder = 4;
 
         public const long NotShown = 0;
         public const long ShownNow = -1;

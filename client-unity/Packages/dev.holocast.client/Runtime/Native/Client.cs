@@ -206,6 +206,14 @@ namespace Holocast.Native
             return result == Abi.Ok ? (int)points : -1;
         }
 
+        // Writes the points at their pixels, with a border of Abi.GridBorder; returns false if they do not fit.
+        public bool CopyGrid(in HcFrame frame, uint* words, int capacity)
+        {
+            UIntPtr needed;
+            return NativeMethods.hc_frame_grid(handle, frame.handle, words, (UIntPtr)(uint)capacity,
+                &needed) == Abi.Ok;
+        }
+
         public void Release(in HcFrame frame, long shownUs)
         {
             NativeMethods.hc_frame_release(handle, frame.handle, shownUs);

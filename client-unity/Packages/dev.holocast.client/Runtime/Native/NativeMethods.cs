@@ -55,6 +55,10 @@ namespace Holocast.Native
             UIntPtr capacity, uint* points);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_frame_grid(ClientHandle client, ulong handle, uint* words, UIntPtr capacity,
+            UIntPtr* needed);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         public static extern int hc_frame_release(ClientHandle client, ulong handle, long shownUs);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]

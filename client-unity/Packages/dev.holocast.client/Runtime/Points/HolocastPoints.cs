@@ -6,8 +6,8 @@ using UnityEngine;
 namespace Holocast
 {
     /// <summary>
-    /// Shows the points of one or all cameras of a HolocastSession, by default the one on this
-    /// object or a parent.
+    /// Shows the points, or the surfaces they form, of one or all cameras of a HolocastSession, by default the one
+    /// on this object or a parent.
     /// </summary>
     [AddComponentMenu("Holocast/Holocast Points")]
     [DefaultExecutionOrder(-50)]
@@ -29,6 +29,9 @@ namespace Holocast
             Tooltip("Name of the quality, for example \"high\". Empty: the best the display can keep up with")]
         string quality = "";
 
+        [SerializeField, Tooltip("Surface: frames with a pixel grid are closed surfaces; others are points")]
+        HolocastLook look = HolocastLook.Surface;
+
         [SerializeField, Range(0.1f, 8),
             Tooltip("Point size, in multiples of the distance between neighbouring points")]
         float pointSize = 1.4f;
@@ -37,7 +40,8 @@ namespace Holocast
             Tooltip("Maximum points over all cameras. More are thinned: every second, third… point is drawn")]
         int maxPoints = 300000;
 
-        [SerializeField, Tooltip("Request fewer points while the display misses its frame rate")]
+        [SerializeField,
+            Tooltip("While the display misses its frame rate, draw points instead of surfaces and request fewer")]
         bool keepDisplayRate = true;
 
         [SerializeField, Tooltip("Points cast shadows. Universal Render Pipeline only")]
@@ -99,6 +103,32 @@ namespace Holocast
         }
 
         /// <summary>
+        /// Surfaces, the default, or points; from the next frame on. Frames without a grid (layouts B and C) and frames
+        /// thinned to MaxPoints are drawn as points.
+        /// </summary>
+        public HolocastLook Look
+        {
+            get => look;
+            set => look = value;
+        }
+
+        /// <summary>Look on display: Surface if any camera is drawn as a surface.</summary>
+        public HolocastLook ShownLook
+        {
+            get
+            {
+                for (int i = 0; i < views.Count; i++)
+                {
+                    if (views[i].IsSurface)
+                    {
+                        return HolocastLook.Surface;
+                    }
+                }
+                return HolocastLook.Points;
+            }
+        }
+
+        /// <summary>
         /// Edge length of a point, in multiples of the distance between neighbouring points; at least 0.1.
         /// </summary>
         public float PointSize
@@ -121,7 +151,9 @@ namespace Holocast
             set => maxPoints = Mathf.Max(1, value);
         }
 
-        /// <summary>Requests fewer points while the display misses its frame rate.</summary>
+        /// <summary>
+        /// While the display misses its frame rate, draws points instead of surfaces, then requests fewer points.
+        /// </summary>
         public bool KeepDisplayRate
         {
             get => keepDisplayRate;
@@ -156,7 +188,10 @@ namespace Holocast
         /// <summary>Pictures rendered in the last second.</summary>
         public double DisplayFps => pictures.PerSecond;
 
-        /// <summary>Point reduction: 0 requests all points, each further level about half as many.</summary>
+        /// <summary>
+        /// Reduction by KeepDisplayRate; 0 is none. If there are surfaces, level 1 replaces them by points. Each
+        /// further level requests about half as many points.
+        /// </summary>
         public int BudgetLevel => budget.Level;
 
         internal IReadOnlyList<CameraPoints> Views => views;
@@ -304,7 +339,8 @@ namespace Holocast
                 HolocastCamera camera = session.Catalog.Camera(views[i].Camera);
                 if (camera != null)
                 {
-                    views[i].Show(client, camera, maxPoints, PointsBesides(i), pointSize);
+                    views[i].Show(client, camera, maxPoints, PointsBesides(i), pointSize,
+                        Looks.At(look, keepDisplayRate ? budget.Level : 0));
                 }
             }
             UpdateNotice();
@@ -354,6 +390,10 @@ namespace Holocast
                 view.SetPose(camera.Best, catalog.StudioYUp);
                 Choose(camera, out HolocastTrack track, out uint descriptions);
                 Subscribe(client, camera.Number, track, descriptions);
+            }
+            for (int i = 0; i < views.Count; i++)
+            {
+                views[i].SetOthers(views.Count > 1);
             }
         }
 
@@ -429,11 +469,11 @@ namespace Holocast
             }
         }
 
-        // Picks the track and the number of descriptions for the budget level: first fewer
-        // descriptions (half, a quarter), then the next lower quality.
+        // Picks the track and the number of descriptions for the budget level: after points instead of
+        // surfaces, fewer descriptions (half, a quarter), then the next lower quality.
         void Choose(HolocastCamera camera, out HolocastTrack track, out uint descriptions)
         {
-            int level = keepDisplayRate ? budget.Level : 0;
+            int level = keepDisplayRate ? Mathf.Max(0, budget.Level - Looks.Levels(look, HasGrid())) : 0;
             if (quality.Length > 0)
             {
                 track = camera.Track(quality);
@@ -495,7 +535,19 @@ namespace Holocast
                 }
                 worst = Mathf.Max(worst, levels - 1);
             }
-            return worst;
+            return worst + Looks.Levels(look, HasGrid());
+        }
+
+        bool HasGrid()
+        {
+            for (int i = 0; i < session.Catalog.Cameras.Count; i++)
+            {
+                if (Looks.HasGrid(session.Catalog.Cameras[i].Best.layout))
+                {
+                    return true;
+                }
+            }
+            return false;
         }
 
         void ApplyAppearance()
