@@ -33,6 +33,8 @@ type Report struct {
 	SubgroupsReset   uint64  `json:"subgroups_reset"`   // streams reset by the relay or the publisher
 	// Parts counts frames sent as datagrams; nil if there were none.
 	Parts *parts.Stats `json:"parts,omitempty"`
+	// Selection reports the choice of qualities; nil without Config.View.
+	Selection *Selection `json:"selection,omitempty"`
 	// Sphere reports the 360° video; nil if the session has none.
 	Sphere *sphere.Report `json:"sphere,omitempty"`
 	// Sound reports the sound; nil if it is not played.
@@ -49,7 +51,8 @@ func (p *Player) Live(now time.Time) Report { return p.report(p.meter.Live(now),
 
 func (p *Player) report(s qoe.Snapshot, now time.Time) Report {
 	r := Report{Snapshot: s, DelayFrom: "capture", Clock: "relay", Recording: p.recordingReport()}
-	feeds := p.sorted()
+	feeds := p.all()
+	r.Selection = p.selectionReport()
 	p.mu.Lock()
 	if p.replayed {
 		r.DelayFrom = "arrival"
@@ -141,6 +144,9 @@ func (r Report) String() string {
 	s += fmt.Sprintf(")  %.0f points  %.1f Mbit/s  %d lost", r.PointsPerFrame, r.MbitPerS, r.FramesLost)
 	if r.Cameras > 1 {
 		s += fmt.Sprintf("  %d cameras", r.Cameras)
+	}
+	if r.Selection != nil {
+		s += r.Selection.String()
 	}
 	if r.Parts != nil {
 		s += fmt.Sprintf("  %d repaired", r.Parts.Repaired)
