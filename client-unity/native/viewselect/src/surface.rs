@@ -15,6 +15,14 @@ pub struct Sample {
     pub facing: f32,
 }
 
+impl Sample {
+    /// The patch after a transform.
+    pub fn moved(&self, pose: &Transform) -> Sample {
+        let (point, normal) = (self.point.map(f64::from), self.normal.map(f64::from));
+        Sample { point: single(apply(pose, point)), normal: single(rotate(pose, normal)), ..*self }
+    }
+}
+
 /// Depth difference between neighbouring samples, relative to depth, that separates surfaces.
 const EDGE_STEP: f64 = 0.08;
 /// Bounds the area of a patch seen at a grazing angle.

@@ -7,7 +7,7 @@ namespace Holocast.Native
 
     static class Abi
     {
-        public const uint Version = 7;
+        public const uint Version = 8;
 
         public const int Ok = 0;
         public const int Empty = 1;
@@ -152,6 +152,18 @@ namespace Holocast.Native
         public byte* quality;
         public uint descriptions;
         public uint reserved;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    unsafe struct HcView
+    {
+        public uint size;
+        public uint reserved;
+        public fixed double rotation[9];
+        public fixed double translation[3];
+        public double width;
+        public double height;
+        public double maxBitrate;
     }
 
     [StructLayout(LayoutKind.Sequential)]

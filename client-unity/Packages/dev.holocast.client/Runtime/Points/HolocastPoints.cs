@@ -40,6 +40,10 @@ namespace Holocast
         [SerializeField, Tooltip("Request fewer points while the display misses its frame rate")]
         bool keepDisplayRate = true;
 
+        [SerializeField, Min(0),
+            Tooltip("Maximum Mbit/s of all cameras, divided by what the main camera sees. 0: as much as arrives")]
+        float maxBitrate;
+
         [SerializeField, Tooltip("Points cast shadows. Universal Render Pipeline only")]
         bool castShadows;
 
@@ -48,6 +52,7 @@ namespace Holocast
         readonly PointBudget budget = new PointBudget();
         readonly RateCounter pictures = new RateCounter();
         Shader shader;
+        UnityEngine.Camera eyes;
         int generation = -1;
         bool catalogChanged;
         string notice = "";
@@ -126,6 +131,16 @@ namespace Holocast
         {
             get => keepDisplayRate;
             set => keepDisplayRate = value;
+        }
+
+        /// <summary>
+        /// Maximum Mbit/s of all cameras while Quality is empty; cameras in view get the better qualities. 0 lowers
+        /// the total once frames are lost.
+        /// </summary>
+        public float MaxBitrate
+        {
+            get => maxBitrate;
+            set => maxBitrate = Mathf.Max(0, value);
         }
 
         /// <summary>Points cast shadows. Universal Render Pipeline only.</summary>
@@ -299,6 +314,7 @@ namespace Holocast
                     ApplyCatalog(client);
                 }
             }
+            ReportView(client);
             for (int i = 0; i < views.Count; i++)
             {
                 HolocastCamera camera = session.Catalog.Camera(views[i].Camera);
@@ -308,6 +324,30 @@ namespace Holocast
                 }
             }
             UpdateNotice();
+        }
+
+        // Reports the main camera's view, which chooses each camera's quality.
+        void ReportView(Client client)
+        {
+            if (quality.Length > 0 || views.Count == 0)
+            {
+                return;
+            }
+            if (eyes == null)
+            {
+                eyes = UnityEngine.Camera.main;
+                if (eyes == null)
+                {
+                    return;
+                }
+            }
+            HcView view = Studio.View(transform.InverseTransformPoint(eyes.transform.position),
+                Quaternion.Inverse(transform.rotation) * eyes.transform.rotation, session.Catalog.StudioYUp);
+            view.height = Mathf.Clamp(eyes.fieldOfView, 10, 150);
+            view.width = Mathf.Min(150, 2 * Mathf.Rad2Deg
+                * Mathf.Atan(eyes.aspect * Mathf.Tan((float)view.height * Mathf.Deg2Rad / 2)));
+            view.maxBitrate = maxBitrate * 1e6;
+            client.View(view);
         }
 
         // Points of the other cameras' frames, before thinning.
@@ -389,7 +429,9 @@ namespace Holocast
                 }
                 return;
             }
-            if (client.Subscribe((uint)camera, track.QualityBytes, descriptions))
+            // Without a quality, the library chooses by the view.
+            bool automatic = quality.Length == 0 && track == session.Catalog.Camera(camera).Tracks[0];
+            if (client.Subscribe((uint)camera, automatic ? null : track.QualityBytes, descriptions))
             {
                 subscriptions.Add(new Subscription { Camera = camera, Track = track, Descriptions = descriptions });
             }
@@ -402,7 +444,7 @@ namespace Holocast
             bool same = true;
             for (int i = 1; i < subscriptions.Count; i++)
             {
-                same &= subscriptions[i].Track.Quality == subscriptions[0].Track.Quality;
+                same &= Received(i) == Received(0);
             }
             for (int i = 0; i < (same ? Mathf.Min(1, subscriptions.Count) : subscriptions.Count); i++)
             {
@@ -414,8 +456,16 @@ namespace Holocast
                 {
                     t.Add((long)subscriptions[i].Camera).Add(' ');
                 }
-                t.Add(subscriptions[i].Track.Quality);
+                t.Add(Received(i));
             }
+        }
+
+        // Quality that the library receives for a subscription.
+        string Received(int subscription)
+        {
+            Subscription s = subscriptions[subscription];
+            HolocastTrack track = session.Catalog.Camera(s.Camera)?.Received ?? s.Track;
+            return track.Quality;
         }
 
         void RemoveSubscription(int camera)
