@@ -28,9 +28,7 @@ pub struct Choice {
 /// Chooses each camera's quality to minimize the sum of worth × error at a total of at most `budget`
 /// bit/s. A quality of rate 0 is not offered. `current`, the present choice, is kept if it is within
 /// the budget and no other choice avoids 5 % of its error.
-pub fn choose(
-    worths: &[f64], options: &[Vec<Quality>], budget: f64, current: Option<&[Option<usize>]>,
-) -> Choice {
+pub fn choose(worths: &[f64], options: &[Vec<Quality>], budget: f64, current: Option<&[Option<usize>]>) -> Choice {
     let qualities = options.iter().map(Vec::len).max().unwrap_or(0);
     let all = || options.iter().flat_map(|list| (0..qualities).map(|q| list.get(q).copied().unwrap_or_default()));
     let p = Problem {

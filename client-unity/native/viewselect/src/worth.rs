@@ -109,8 +109,10 @@ fn span(x: f64, size: f64, cells: usize) -> Option<(usize, usize)> {
 /// The range of views that an eye may have after some seconds, moving at `velocity` (mm/s):
 /// straight ahead, and turned left and right at `turn` rad/s.
 pub fn ahead(v: &View, velocity: V, turn: f64, seconds: f64) -> [View; 3] {
-    let moved =
-        Transform { r: v.eye.r, t: sub(v.eye.t, rotate(&Transform { t: [0.0; 3], ..v.eye }, scale(velocity, seconds))) };
+    let moved = Transform {
+        r: v.eye.r,
+        t: sub(v.eye.t, rotate(&Transform { t: [0.0; 3], ..v.eye }, scale(velocity, seconds))),
+    };
     let turned = |angle: f64| {
         let (sin, cos) = angle.sin_cos();
         let yaw = Transform { r: [cos, 0.0, sin, 0.0, 1.0, 0.0, -sin, 0.0, cos], t: [0.0; 3] };

@@ -97,8 +97,7 @@ fn worths() {
     for (i, c) in vectors().worths.iter().enumerate() {
         let cameras: Vec<Vec<Sample>> = c.cameras.iter().map(|list| list.iter().map(sample).collect()).collect();
         let view = |v: &ViewCase| View { eye: v.eye.transform(), tan: [v.tan_x, v.tan_y] };
-        let views: Vec<View> =
-            c.views.iter().flat_map(|v| ahead(&view(v), v.velocity, v.turn, v.after)).collect();
+        let views: Vec<View> = c.views.iter().flat_map(|v| ahead(&view(v), v.velocity, v.turn, v.after)).collect();
         for (g, w) in worth(&cameras, &views).iter().zip(&c.worth) {
             assert!((g - w).abs() <= 1e-9, "worth {i}: {g}, want {w}");
         }

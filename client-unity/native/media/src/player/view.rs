@@ -117,8 +117,7 @@ impl Player {
             choice
         };
         let named = cameras.iter().zip(&lists).zip(&choice);
-        let chosen: BTreeMap<_, _> =
-            named.filter_map(|((n, l), q)| Some((*n, l.get(*q)?.quality.clone()))).collect();
+        let chosen: BTreeMap<_, _> = named.filter_map(|((n, l), q)| Some((*n, l.get(*q)?.quality.clone()))).collect();
         if chosen != v.chosen {
             v.chosen = chosen;
             self.apply_catalog(now, s);
