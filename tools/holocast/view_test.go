@@ -53,6 +53,9 @@ func TestPlayByView(t *testing.T) {
 	if s := r.Selection; s == nil || len(s.Cameras) != 2 || s.Gap > 0.06 {
 		t.Fatalf("%+v", s)
 	}
+	if r.DepthErrorMM <= 0 || r.DepthErrorMM > 100 {
+		t.Errorf("depth error %g mm", r.DepthErrorMM)
+	}
 	for _, c := range r.Selection.Cameras {
 		if c.Switches < 3 || c.Frames["high"] == 0 || c.Frames["low"] == 0 || c.Frames["full"] > 0 {
 			t.Errorf("%+v", c)
