@@ -304,6 +304,9 @@ typedef struct {
   double framerate;
   // Maximum bits per second; 0 = unknown.
   uint64_t bitrate;
+  // Root mean square error that coding with loss adds to depth, millimetres; 0 = unknown. It changes
+  // over time.
+  double depth_error;
   // Intrinsics of the grid, pixels.
   double fx;
   double fy;

@@ -213,6 +213,7 @@ namespace Holocast.Verify
                 stage.Until("quality " + qualities, () => stage.Hud.Text.Contains("Quality " + qualities));
                 stage.UntilShown("frames of both qualities", 4);
             }
+            stage.Until("the depth error in the HUD", () => stage.Hud.Text.Contains("  depth ±"));
             HolocastStatistics s = stage.Statistics();
             Check.That(s.FramesDamaged == 0, s.FramesDamaged + " damaged");
             Check.That(s.FramesShown > 0 && stage.Points.Views.All(v => v.Points > 1000), "a camera disappeared");

@@ -254,6 +254,7 @@ impl HcClient {
                 delivery_timeout_ms: t.delivery_timeout_ms,
                 framerate: t.framerate,
                 bitrate: t.bitrate,
+                depth_error: t.depth_error.unwrap_or(0.0),
                 fx: t.lens.f[0],
                 fy: t.lens.f[1],
                 cx: t.lens.c[0],

@@ -245,6 +245,9 @@ pub struct HcTrack {
     pub framerate: f64,
     /// Maximum bits per second; 0 = unknown.
     pub bitrate: u64,
+    /// Root mean square error that coding with loss adds to depth, millimetres; 0 = unknown. It changes
+    /// over time.
+    pub depth_error: f64,
     /// Intrinsics of the grid, pixels.
     pub fx: f64,
     pub fy: f64,

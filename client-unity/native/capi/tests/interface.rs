@@ -208,7 +208,7 @@ fn sizes() {
         size_of::<HcPlayback>(),
         size_of::<HcView>(),
     ];
-    assert_eq!(sizes, [48, 40, 288, 24, 120, 72, 56, 296, 24, 128]);
+    assert_eq!(sizes, [48, 40, 296, 24, 120, 72, 56, 296, 24, 128]);
 }
 
 #[test]

@@ -72,6 +72,8 @@ pub struct Track {
     pub bitrate: u64,
     /// Mean squared error of a rendered picture against the best quality; None: unknown.
     pub error: Option<f64>,
+    /// Root mean square error that coding with loss adds to depth, mm; None: unknown.
+    pub depth_error: Option<f64>,
     /// Intrinsics of the grid.
     pub lens: Lens,
     /// Camera to studio transform, millimetres.
@@ -312,6 +314,7 @@ fn points_track(f: &Fields<'_, '_>, inits: &HashMap<&str, &str>) -> Parsed<Track
         framerate: f.number("framerate", Some(0.0), 0.0, 1e6)?,
         bitrate: f.number("bitrate", Some(0.0), 0.0, 1e15)? as u64,
         error: p.get("error").map(|_| p.number("error", None, 0.0, 65025.0)).transpose()?,
+        depth_error: p.get("depthError").map(|_| p.number("depthError", None, 0.0, 65535.0)).transpose()?,
         lens: Lens::default(),
         pose: Transform::IDENTITY,
         depth: [0, 0],

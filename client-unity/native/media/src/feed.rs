@@ -500,6 +500,7 @@ mod tests {
             framerate: 30.0,
             bitrate: 0,
             error: None,
+            depth_error: None,
             lens: Lens::default(),
             pose: Transform::IDENTITY,
             depth: [0, 0],

@@ -130,6 +130,7 @@ namespace Holocast.Native
         public uint deliveryTimeoutMs;
         public double framerate;
         public ulong bitrate;
+        public double depthError;
         public double fx;
         public double fy;
         public double cx;

@@ -437,14 +437,14 @@ namespace Holocast
             }
         }
 
-        // Appends the received quality: a single one if all cameras have the same, otherwise one
-        // per camera.
+        // Appends the received quality, a single one if all cameras have the same, otherwise one
+        // per camera, and the mean depth error where it is known.
         internal void AddQualities(TextBuffer t)
         {
             bool same = true;
             for (int i = 1; i < subscriptions.Count; i++)
             {
-                same &= Received(i) == Received(0);
+                same &= Received(i).Quality == Received(0).Quality;
             }
             for (int i = 0; i < (same ? Mathf.Min(1, subscriptions.Count) : subscriptions.Count); i++)
             {
@@ -456,16 +456,27 @@ namespace Holocast
                 {
                     t.Add((long)subscriptions[i].Camera).Add(' ');
                 }
-                t.Add(Received(i));
+                t.Add(Received(i).Quality);
+            }
+            double sum = 0;
+            int known = 0;
+            for (int i = 0; i < subscriptions.Count; i++)
+            {
+                double error = Received(i).DepthErrorMm;
+                sum += error;
+                known += error > 0 ? 1 : 0;
+            }
+            if (known > 0)
+            {
+                t.Add("  depth ±").Add(sum / known).Add(" mm");
             }
         }
 
-        // Quality that the library receives for a subscription.
-        string Received(int subscription)
+        // Track that the library receives for a subscription.
+        HolocastTrack Received(int subscription)
         {
             Subscription s = subscriptions[subscription];
-            HolocastTrack track = session.Catalog.Camera(s.Camera)?.Received ?? s.Track;
-            return track.Quality;
+            return session.Catalog.Camera(s.Camera)?.Received ?? s.Track;
         }
 
         void RemoveSubscription(int camera)

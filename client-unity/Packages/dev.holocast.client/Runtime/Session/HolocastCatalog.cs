@@ -26,6 +26,9 @@ namespace Holocast
         /// <summary>Maximum bits per second; 0 = unknown.</summary>
         public double Bitrate => Raw.bitrate;
 
+        /// <summary>Root mean square error that coding with loss adds to depth, mm; 0 = unknown.</summary>
+        public double DepthErrorMm => Raw.depthError;
+
         /// <summary>Width of the sensor's grid in pixels; 0 for unorganized clouds.</summary>
         public int Width => (int)Raw.width;
 
