@@ -41,7 +41,7 @@ namespace Holocast
         bool keepDisplayRate = true;
 
         [SerializeField, Min(0),
-            Tooltip("Maximum Mbit/s of all cameras, divided by what the main camera sees. 0: as much as arrives")]
+            Tooltip("Maximum Mbit/s of all cameras, shared by their parts of the main camera's picture. 0: no limit")]
         float maxBitrate;
 
         [SerializeField, Tooltip("Points cast shadows. Universal Render Pipeline only")]

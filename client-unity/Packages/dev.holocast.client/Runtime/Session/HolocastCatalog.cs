@@ -127,7 +127,7 @@ namespace Holocast
             }
         }
 
-        // The received track; null if there is none.
+        // The received track, or null.
         internal HolocastTrack Received
         {
             get
