@@ -54,8 +54,10 @@ const MAX_SIDE = 65535;
 const MAX_GRID = 4096;
 const MAX_ERROR = 65025; // 255²
 const MAX_DEPTH = 65535; // mm
-/** Determines the size of drawn points for clouds that have no single lens. */
+/** Stands for the missing lens of a merged cloud. */
 const NOMINAL: Intrinsics = { width: 1, height: 1, fx: 500, fy: 500, cx: 0, cy: 0, k: [0, 0, 0, 0, 0, 0], p: [0, 0] };
+/** True if the track is a cloud without a camera, such as LiveScan3D's merged points. */
+export const isMerged = (t: CameraTrack): boolean => t.grid.width === NOMINAL.width;
 const IDENTITY: Transform = { r: [1, 0, 0, 0, 1, 0, 0, 0, 1], t: [0, 0, 0] };
 /** Maximum number of cameras. */
 const MAX_CAMERAS = 64;

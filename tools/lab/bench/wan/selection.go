@@ -9,6 +9,8 @@ import (
 	"math"
 	"slices"
 
+	images "holocast/tools/lab/bench/internal/picture"
+
 	"holocast/internal/camera"
 	"holocast/internal/pointcloud"
 	"holocast/internal/pointvideo"
@@ -243,7 +245,7 @@ func (w *Walk) measure(
 				return err
 			}
 			errors[j] = append(errors[j], pictureError(exact, got))
-			like[j] = append(like[j], ssim(luma(exact), luma(got), viewWidth, viewHeight))
+			like[j] = append(like[j], images.SSIM(images.Luma(exact), images.Luma(got), viewWidth, viewHeight, nil))
 		}
 		gains = append(gains, 10*math.Log10(errors[0][i]/errors[1][i]))
 	}
