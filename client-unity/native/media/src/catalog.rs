@@ -653,6 +653,9 @@ mod tests {
             ("catalog: $.tracks[0].hcpf.maxPoints: not a whole number in 1…12582912", &|d| {
                 d["tracks"][0]["hcpf"]["maxPoints"] = json!(0)
             }),
+            ("catalog: $.tracks[0].hcpf.depthError: not a number in 0…65535", &|d| {
+                d["tracks"][0]["hcpf"]["depthError"] = json!(-1)
+            }),
             ("catalog: $.tracks[0].width: differs from the grid's intrinsics", &|d| {
                 d["tracks"][0]["width"] = json!(65)
             }),
