@@ -23,14 +23,13 @@ import (
 	"holocast/internal/connect"
 	"holocast/internal/gazetrace"
 	"holocast/internal/moqt"
-	"holocast/internal/plyfile"
-	"holocast/internal/pointcloud"
 	"holocast/internal/render"
 	"holocast/internal/service"
 	"holocast/internal/tile360"
 	"holocast/internal/trace"
 	"holocast/internal/viewselect"
 	"holocast/internal/viewtrace"
+	"holocast/tools/holocast/export"
 	"holocast/tools/holocast/player"
 	"holocast/tools/holocast/player/sphere"
 )
@@ -51,6 +50,9 @@ type playOptions struct {
 	json       bool
 	noReceipts bool
 	png, ply   string
+	glb        string
+	mesh       bool
+	look       string
 	frames     string
 	audio, wav string
 	traced     traced
@@ -104,7 +106,7 @@ of 200 to 240 bytes.`,
   holocast play https://relay.example/studio --camera 0 --duration 10s --json
   holocast play moqt://localhost:4443/demo --audio
   holocast play moqt://localhost:4443/demo --duration 5s --wav sound.wav --json
-  holocast play moqt://localhost:4443/demo --duration 5s --png cloud.png --ply cloud.ply
+  holocast play moqt://localhost:4443/demo --duration 5s --png cloud.png --ply cloud.ply --glb surfaces.glb
   holocast play moqt://localhost:4443/tour --from 1m30s --duration 20s
   holocast play moqt://localhost:4443/tour --from 5s --seek 10s:40s --pause-at 42s:3s --json
   holocast play moqt://localhost:4443/tour --gaze traces.csv:10/0EUCC2 --reference panorama.mp4 --png viewport.png`,
@@ -156,6 +158,9 @@ of 200 to 240 bytes.`,
 		"replay: pause at position AT, AT or AT:DURATION; repeatable",
 	)
 	f.StringVar(&o.ply, "ply", "", "write the last frame, all cameras merged")
+	f.BoolVar(&o.mesh, "mesh", false, "write triangles into the PLY file, of layouts A and W")
+	f.StringVar(&o.glb, "glb", "", "write the surfaces of the last frame as glTF, a mesh per camera")
+	addLookFlag(f, &o.look)
 	return c
 }
 
@@ -165,10 +170,20 @@ func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File)
 	if err != nil {
 		return err
 	}
-	for _, f := range []struct{ flag, path string }{{"png", o.png}, {"ply", o.ply}} { // fail now instead of after playing
+	// Fail now instead of after playing.
+	for _, f := range []struct{ flag, path string }{{"png", o.png}, {"ply", o.ply}, {"glb", o.glb}} {
 		if info, err := os.Stat(filepath.Dir(f.path)); f.path != "" && (err != nil || !info.IsDir()) {
 			return fmt.Errorf("--%s: folder %s does not exist", f.flag, filepath.Dir(f.path))
 		}
+	}
+	if _, err := render.ParseLook(o.look); err != nil {
+		return fmt.Errorf("--%w", err)
+	}
+	if o.look != string(render.Surfaced) && o.png == "" {
+		return errors.New("--look needs --png")
+	}
+	if o.mesh && o.ply == "" {
+		return errors.New("--mesh needs --ply")
 	}
 	if o.from < 0 {
 		return fmt.Errorf("--from %s is below 0", o.from)
@@ -425,13 +440,13 @@ func splitTrace(s string) (path, video, user string) {
 
 // writePictures writes the requested files.
 func (o playOptions) writePictures(p *player.Player) error {
-	if o.png == "" && o.ply == "" {
+	if o.png == "" && o.ply == "" && o.glb == "" {
 		return nil
 	}
-	clouds, sensors := p.Clouds()
-	if v := p.Sphere(); v != nil && len(clouds) == 0 {
-		if o.ply != "" {
-			return errors.New("--ply: the session has no point clouds")
+	shot := p.Shot()
+	if v := p.Sphere(); v != nil && len(shot) == 0 {
+		if o.ply != "" || o.glb != "" {
+			return errors.New("--ply and --glb: the session has no point clouds")
 		}
 		picture := v.Picture(960)
 		if picture == nil {
@@ -440,19 +455,19 @@ func (o playOptions) writePictures(p *player.Player) error {
 		return writeFile(o.png, func(w io.Writer) error { return png.Encode(w, picture) })
 	}
 	if o.ply != "" {
-		var all pointcloud.Points
-		for _, c := range clouds {
-			all.XYZ, all.RGB = append(all.XYZ, c.XYZ...), append(all.RGB, c.RGB...)
+		if err := writeFile(o.ply, func(w io.Writer) error { return export.WritePLY(w, shot, o.mesh) }); err != nil {
+			return err
 		}
-		if err := writeFile(o.ply, func(w io.Writer) error { return plyfile.Write(w, all) }); err != nil {
+	}
+	if o.glb != "" {
+		if err := writeFile(o.glb, func(w io.Writer) error { return export.WriteGLB(w, shot) }); err != nil {
 			return err
 		}
 	}
 	if o.png == "" {
 		return nil
 	}
-	opts := render.Options{Views: 4, Elevation: 15, YUp: p.YUp(), Sensors: sensors}
-	picture, err := render.Image(opts, clouds...)
+	picture, err := shot.Draw(render.Options{Views: 4, Elevation: 15}, render.Look(o.look))
 	if err != nil {
 		return err
 	}

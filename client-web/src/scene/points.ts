@@ -10,14 +10,11 @@ import vertexShader from "./points.vert?raw";
 import { Surface } from "./surface.ts";
 import { allocate, fill } from "./textures.ts";
 
-/** Frames with a grid are drawn as a surface or as points; others, and thinned ones, as points. */
+/** Frames with a grid are drawn as a surface or as points; others as points. */
 export type Look = "surface" | "points";
 
 /** Points per texture row. */
 const ROW = 4096;
-
-/** Largest stride whose gaps a surface closes. */
-const COARSEST_SURFACE = 16;
 
 /** One in this many points, enlarged, casts the shadow. */
 const SHADOW_STRIDE = 16;
@@ -199,7 +196,7 @@ export class CameraPoints {
   }
 
   #isSurface(look: Look): boolean {
-    return this.#surface !== undefined && look === "surface" && this.shared.stride.value <= COARSEST_SURFACE;
+    return this.#surface !== undefined && look === "surface";
   }
 
   /** Prepares the newest frame for drawing in the chosen look. */

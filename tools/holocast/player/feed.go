@@ -18,6 +18,7 @@ import (
 	"holocast/internal/parts"
 	"holocast/internal/pointcloud"
 	"holocast/internal/pointvideo"
+	"holocast/internal/render"
 )
 
 // backlog limits the frames per camera that wait for the decoder. When it is full, the oldest frame
@@ -635,16 +636,29 @@ func (f *feed) decode(dec *pointcloud.Decoder) {
 
 // cloud returns the newest frame as points in studio coordinates.
 func (f *feed) cloud() pointcloud.Points {
-	f.mu.Lock()
-	rays, pose := f.rays, f.at
-	f.mu.Unlock()
 	f.picture.Lock()
 	defer f.picture.Unlock()
 	if !f.has {
 		return pointcloud.Points{}
 	}
-	if f.frame.Layout.OnGrid() {
-		return f.frame.Grid.Transform(&rays, pose)
+	return f.seen().Cloud()
+}
+
+// view returns a copy of the newest frame. ok is false if there is none, or its grid is not the track's.
+func (f *feed) view() (c render.Camera, ok bool) {
+	f.picture.Lock()
+	defer f.picture.Unlock()
+	if c = f.seen(); !f.has || f.frame.Layout.OnGrid() && (f.frame.Grid.Width != c.Rays.Width ||
+		f.frame.Grid.Height != c.Rays.Height) {
+		return c, false
 	}
-	return f.frame.Points.Transform(pose)
+	return render.Shot{c}.Clone()[0], true
+}
+
+// seen returns the newest frame with the current pose. The caller holds f.picture.
+func (f *feed) seen() render.Camera {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	rays := f.rays
+	return render.Camera{Number: f.camera, Frame: &f.frame, Rays: &rays, Pose: f.at}
 }

@@ -25,6 +25,7 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/pointcloud"
 	"holocast/internal/qoe"
+	"holocast/internal/render"
 	"holocast/internal/trace"
 	"holocast/tools/holocast/player/sound"
 	"holocast/tools/holocast/player/sphere"
@@ -506,14 +507,14 @@ func (p *Player) Clouds() (clouds []pointcloud.Points, sensors [][3]float64) {
 	return clouds, sensors
 }
 
-// YUp reports whether the studio's y axis points up. It assumes upright cameras, whose own y axes
-// point down.
-func (p *Player) YUp() bool {
-	var y float64
+// Shot returns a copy of the newest frame of every camera.
+func (p *Player) Shot() (shot render.Shot) {
 	for _, f := range p.sorted() {
-		y += f.pose().R[4] // y component of the camera's y axis in the studio
+		if c, ok := f.view(); ok {
+			shot = append(shot, c)
+		}
 	}
-	return y < 0
+	return shot
 }
 
 // pose returns the camera's current pose, from the catalog or the pose track.

@@ -37,7 +37,7 @@ func (s shot) view(from []*sequence, fit []pointcloud.Points, t float64) (*image
 	o := render.Options{Width: viewWidth, Height: viewHeight, Sensors: at, Fit: fit}
 	o.Azimuth, o.Elevation = walk(t)
 	if from[0].pose != camera.Identity { // the studio's first camera looks along −z, and y points up
-		o.Azimuth, o.YUp = o.Azimuth+180, true
+		o.YUp = true
 	}
 	return render.Image(o, points...)
 }
