@@ -67,15 +67,15 @@ type Config struct {
 	Audio         []string `yaml:"audio"`
 	AudioDelivery string   `yaml:"audioDelivery"`
 
-	Layout          string        `yaml:"layout"`
-	Descriptions    int           `yaml:"descriptions"`
-	Low             bool          `yaml:"low"`
-	High            bool          `yaml:"high"`
-	Bitrate         bitrate       `yaml:"bitrate"`
-	Delivery        string        `yaml:"delivery"`
-	DeliveryTimeout time.Duration `yaml:"deliveryTimeout"`
-	AlwaysEncode    bool          `yaml:"alwaysEncode"`
-	Thin            bool          `yaml:"thin"`
+	Layout          string         `yaml:"layout"`
+	Descriptions    int            `yaml:"descriptions"`
+	Low             bool           `yaml:"low"`
+	High            bool           `yaml:"high"`
+	Bitrate         config.Bitrate `yaml:"bitrate"`
+	Delivery        string         `yaml:"delivery"`
+	DeliveryTimeout time.Duration  `yaml:"deliveryTimeout"`
+	AlwaysEncode    bool           `yaml:"alwaysEncode"`
+	Thin            bool           `yaml:"thin"`
 
 	HTTP  string       `yaml:"http"`
 	Trace trace.Config `yaml:"trace"`

@@ -8,6 +8,7 @@ import (
 	"image/png"
 	"io"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"holocast/internal/config"
 	"holocast/internal/connect"
 	"holocast/internal/gazetrace"
 	"holocast/internal/moqt"
@@ -25,6 +27,8 @@ import (
 	"holocast/internal/service"
 	"holocast/internal/tile360"
 	"holocast/internal/trace"
+	"holocast/internal/viewselect"
+	"holocast/internal/viewtrace"
 	"holocast/tools/holocast/export"
 	"holocast/tools/holocast/player"
 	"holocast/tools/holocast/player/sphere"
@@ -53,6 +57,9 @@ type playOptions struct {
 	audio, wav string
 	traced     traced
 
+	view   string // recorded walk
+	budget config.Bitrate
+
 	gaze, crowd string // head traces
 	fov         string
 	reference   string
@@ -78,6 +85,10 @@ covered by tiles, stalls, wasted bytes, and the time from a turn of the head to 
 --gaze moves the head along a recorded trace: a CSV file with the columns t and either x, y, z
 (right, up, forward) or yaw, pitch (degrees), and optionally video and user. FILE:VIDEO/USER
 selects one trace; the video's other traces help to predict the gaze.
+
+--view chooses each camera's quality by a recorded walk of a viewer, within --max-bitrate or, without
+it, by the share of frames that are lost. It is a CSV file of eye position, direction and field of
+view over time, described in docs/measure.md; its time starts at the first displayed frame.
 
 A viewer of a replay can play the recording at its own pace, without affecting other viewers.
 --from sets the start position. --seek AT:TO moves from position AT to TO; --pause-at AT pauses
@@ -124,12 +135,17 @@ of 200 to 240 bytes.`,
 	f.StringVar(&o.frames, "frames", "", "write each displayed frame to this CSV file (times in UNIX µs)")
 	addSoundFlags(f, &o)
 	trace.Settings().AddFlags(f, &o.traced)
+	f.StringVar(&o.view, "view", "", "choose qualities by this recorded walk, a CSV file")
+	f.TextVar(
+		&o.budget, "max-bitrate", config.Bitrate(0),
+		"with --view: maximum bit/s of all cameras, such as 8M (default as much as arrives)",
+	)
 	f.StringVar(&o.gaze, "gaze", "", "360°: head trace, FILE or FILE:VIDEO/USER (default straight ahead)")
 	f.StringVar(
 		&o.crowd, "crowd", "",
 		"360°: other viewers' head traces, FILE or FILE:VIDEO (default the others of --gaze's video)",
 	)
-	f.StringVar(&o.fov, "fov", "90x90", "360°: field of view, degrees, WIDTHxHEIGHT")
+	f.StringVar(&o.fov, "fov", "90x90", "360° and --view: field of view, degrees, WIDTHxHEIGHT")
 	f.StringVar(&o.reference, "reference", "", "360°: the source file, for comparison with the viewport")
 	f.StringVar(&o.scheme, "scheme", sphere.Ours, "360°: how tiles are chosen: ours, whole, viewport, fixed or paper")
 	f.BoolVar(
@@ -187,6 +203,9 @@ func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File)
 		cfg.Viewer = fmt.Sprintf("%08x", rand.Uint32())
 	}
 	if cfg.Sphere, err = o.sphere(); err != nil {
+		return err
+	}
+	if cfg.View, err = o.walk(cfg.Sphere.Viewport); err != nil {
 		return err
 	}
 	cfg.Tracer = tracer
@@ -384,6 +403,26 @@ func (o playOptions) sphere() (*sphere.Config, error) {
 		cfg.Crowd = gazetrace.Crowd(others, 10)
 	}
 	return cfg, nil
+}
+
+// walk returns the settings for --view, or nil. viewport is the field of view of a file without one.
+func (o playOptions) walk(viewport tile360.Viewport) (*player.View, error) {
+	switch {
+	case o.view == "" && o.budget > 0:
+		return nil, errors.New("--max-bitrate needs --view")
+	case o.view == "":
+		return nil, nil
+	case o.quality != "":
+		return nil, errors.New("--view chooses qualities; remove --quality")
+	}
+	trace, err := viewtrace.Open(o.view)
+	if err != nil {
+		return nil, fmt.Errorf("--view: %w", err)
+	}
+	tanX, tanY := math.Tan(viewport.Width/2), math.Tan(viewport.Height/2)
+	return &player.View{
+		At: func(seconds float64) viewselect.View { return trace.At(seconds, tanX, tanY) }, Budget: float64(o.budget),
+	}, nil
 }
 
 // splitTrace splits FILE:VIDEO/USER.

@@ -38,7 +38,7 @@ const track: CameraTrack = {
   framerate: 30,
   grid,
   pose: origin,
-  error: undefined,
+  error: undefined, depthError: undefined,
   bitrate: 0,
   duration: 0,
   timeline: undefined,

@@ -249,6 +249,9 @@ pub struct HcTrack {
     pub framerate: f64,
     /// Maximum bits per second; 0 = unknown.
     pub bitrate: u64,
+    /// Root mean square error that coding with loss adds to depth, millimetres; 0 = unknown. It changes
+    /// over time.
+    pub depth_error: f64,
     /// Intrinsics of the grid, pixels.
     pub fx: f64,
     pub fy: f64,
@@ -276,11 +279,29 @@ pub struct HcSubscribe {
     pub size: u32,
     /// Camera number, HC_ALL_CAMERAS or HC_SPHERE. HC_SPHERE ignores quality and descriptions.
     pub camera: u32,
-    /// Quality by name. Null, "" or an unknown name selects the highest bit rate.
+    /// Quality by name. Null, "" or an unknown name selects the highest bit rate; null and "" also let
+    /// hc_view choose.
     pub quality: *const c_char,
     /// Maximum descriptions to receive per frame; 0 = all.
     pub descriptions: u32,
     pub reserved: u32,
+}
+
+/// Argument of hc_view: the viewer's eye.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HcView {
+    pub size: u32,
+    pub reserved: u32,
+    /// Studio space to eye space (x right, y down, z forward): rotation, row-major.
+    pub rotation: [f64; 9],
+    /// Its translation, millimetres.
+    pub translation: [f64; 3],
+    /// Field of view, degrees.
+    pub width: f64,
+    pub height: f64,
+    /// Maximum bits per second of all cameras; 0 = as much as arrives.
+    pub max_bitrate: f64,
 }
 
 /// A decoded frame. Points are words_per_point 32-bit words each:
@@ -737,6 +758,18 @@ pub unsafe extern "C" fn hc_gaze(
 ) -> i32 {
     // SAFETY: guaranteed by the caller.
     unsafe { with(client, |c| c.gaze([right, up, forward], [width, height])) }
+}
+
+/// Reports the viewer's eye, which chooses the quality of each camera that hc_subscribe subscribed to
+/// without one: those in view get the better ones, within `max_bitrate` or, if that is 0, once frames
+/// are lost. Call this once per rendered picture. HC_TRACK_SUBSCRIBED marks the chosen tracks.
+///
+/// # Safety
+/// Pointers are null or valid.
+#[no_mangle]
+pub unsafe extern "C" fn hc_view(client: *mut HcClient, view: *const HcView) -> i32 {
+    // SAFETY: guaranteed by the caller.
+    unsafe { with(client, |c| c.view(sized_input(view)?)) }
 }
 
 /// Acquires the camera's newest frame, or returns HC_EMPTY if there is no new one. Release it with

@@ -132,6 +132,7 @@ namespace Holocast.Native
         public uint deliveryTimeoutMs;
         public double framerate;
         public ulong bitrate;
+        public double depthError;
         public double fx;
         public double fy;
         public double cx;
@@ -154,6 +155,18 @@ namespace Holocast.Native
         public byte* quality;
         public uint descriptions;
         public uint reserved;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    unsafe struct HcView
+    {
+        public uint size;
+        public uint reserved;
+        public fixed double rotation[9];
+        public fixed double translation[3];
+        public double width;
+        public double height;
+        public double maxBitrate;
     }
 
     [StructLayout(LayoutKind.Sequential)]

@@ -187,6 +187,13 @@ namespace Holocast.Native
             NativeMethods.hc_gaze(handle, right, up, forward, width, height);
         }
 
+        // The viewer's eye, which chooses the qualities of cameras subscribed without one.
+        public void View(HcView view)
+        {
+            view.size = (uint)sizeof(HcView);
+            NativeMethods.hc_view(handle, &view);
+        }
+
         // Acquires the camera's newest frame; false if there is no new one. Release it after use.
         public bool Acquire(uint camera, out HcFrame frame)
         {

@@ -44,6 +44,10 @@ namespace Holocast
             Tooltip("While the display misses its frame rate, draw points instead of surfaces and request fewer")]
         bool keepDisplayRate = true;
 
+        [SerializeField, Min(0),
+            Tooltip("Maximum Mbit/s of all cameras, shared by their parts of the main camera's picture. 0: no limit")]
+        float maxBitrate;
+
         [SerializeField, Tooltip("Points cast shadows. Universal Render Pipeline only")]
         bool castShadows;
 
@@ -52,6 +56,7 @@ namespace Holocast
         readonly PointBudget budget = new PointBudget();
         readonly RateCounter pictures = new RateCounter();
         Shader shader;
+        UnityEngine.Camera eyes;
         int generation = -1;
         bool catalogChanged;
         string notice = "";
@@ -158,6 +163,16 @@ namespace Holocast
         {
             get => keepDisplayRate;
             set => keepDisplayRate = value;
+        }
+
+        /// <summary>
+        /// Maximum Mbit/s of all cameras while Quality is empty; cameras in view get the better qualities. 0 lowers
+        /// the total once frames are lost.
+        /// </summary>
+        public float MaxBitrate
+        {
+            get => maxBitrate;
+            set => maxBitrate = Mathf.Max(0, value);
         }
 
         /// <summary>Points cast shadows. Universal Render Pipeline only.</summary>
@@ -334,6 +349,7 @@ namespace Holocast
                     ApplyCatalog(client);
                 }
             }
+            ReportView(client);
             for (int i = 0; i < views.Count; i++)
             {
                 HolocastCamera camera = session.Catalog.Camera(views[i].Camera);
@@ -344,6 +360,30 @@ namespace Holocast
                 }
             }
             UpdateNotice();
+        }
+
+        // Reports the main camera's view, which chooses each camera's quality.
+        void ReportView(Client client)
+        {
+            if (quality.Length > 0 || views.Count == 0)
+            {
+                return;
+            }
+            if (eyes == null)
+            {
+                eyes = UnityEngine.Camera.main;
+                if (eyes == null)
+                {
+                    return;
+                }
+            }
+            HcView view = Studio.View(transform.InverseTransformPoint(eyes.transform.position),
+                Quaternion.Inverse(transform.rotation) * eyes.transform.rotation, session.Catalog.StudioYUp);
+            view.height = Mathf.Clamp(eyes.fieldOfView, 10, 150);
+            view.width = Mathf.Min(150, 2 * Mathf.Rad2Deg
+                * Mathf.Atan(eyes.aspect * Mathf.Tan((float)view.height * Mathf.Deg2Rad / 2)));
+            view.maxBitrate = maxBitrate * 1e6;
+            client.View(view);
         }
 
         // Points of the other cameras' frames, before thinning.
@@ -429,20 +469,22 @@ namespace Holocast
                 }
                 return;
             }
-            if (client.Subscribe((uint)camera, track.QualityBytes, descriptions))
+            // Without a quality, the library chooses by the view.
+            bool automatic = quality.Length == 0 && track == session.Catalog.Camera(camera).Tracks[0];
+            if (client.Subscribe((uint)camera, automatic ? null : track.QualityBytes, descriptions))
             {
                 subscriptions.Add(new Subscription { Camera = camera, Track = track, Descriptions = descriptions });
             }
         }
 
-        // Appends the received quality: a single one if all cameras have the same, otherwise one
-        // per camera.
+        // Appends the received quality, a single one if all cameras have the same, otherwise one
+        // per camera, and the mean depth error where it is known.
         internal void AddQualities(TextBuffer t)
         {
             bool same = true;
             for (int i = 1; i < subscriptions.Count; i++)
             {
-                same &= subscriptions[i].Track.Quality == subscriptions[0].Track.Quality;
+                same &= Received(i).Quality == Received(0).Quality;
             }
             for (int i = 0; i < (same ? Mathf.Min(1, subscriptions.Count) : subscriptions.Count); i++)
             {
@@ -454,8 +496,27 @@ namespace Holocast
                 {
                     t.Add((long)subscriptions[i].Camera).Add(' ');
                 }
-                t.Add(subscriptions[i].Track.Quality);
+                t.Add(Received(i).Quality);
             }
+            double sum = 0;
+            int known = 0;
+            for (int i = 0; i < subscriptions.Count; i++)
+            {
+                double error = Received(i).DepthErrorMm;
+                sum += error;
+                known += error > 0 ? 1 : 0;
+            }
+            if (known > 0)
+            {
+                t.Add("  depth ±").Add(sum / known).Add(" mm");
+            }
+        }
+
+        // Track that the library receives for a subscription.
+        HolocastTrack Received(int subscription)
+        {
+            Subscription s = subscriptions[subscription];
+            return session.Catalog.Camera(s.Camera)?.Received ?? s.Track;
         }
 
         void RemoveSubscription(int camera)
