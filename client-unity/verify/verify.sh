@@ -2,6 +2,7 @@
 # Verifies the Unity client without Unity. See README.md; `make test-unity` runs it.
 #
 #   verify.sh [STEP…]      build api package unit layout plugins shaders pictures end-to-end; default: all
+#   verify.sh build times  times points and surfaces on lavapipe, as JSON
 #   verify.sh released FOLDER
 #                          checks a released package
 set -euo pipefail
@@ -11,7 +12,7 @@ root=$PWD
 tools=$root/build/unity
 here=$root/client-unity/verify
 case " $* " in
-"  " | *" shaders "* | *" pictures "*) "$here/setup.sh" ;;
+"  " | *" shaders "* | *" pictures "* | *" times "*) "$here/setup.sh" ;;
 *) "$here/setup.sh" dotnet ;;
 esac
 
@@ -52,11 +53,11 @@ steps=("$@")
 for step in "${steps[@]}"; do
 	echo "== $step"
 	case $step in
-	pictures)
+	pictures | times)
 		publisher
 		CARGO_TARGET_DIR=$tools/draw cargo build --quiet --release --locked \
 			--manifest-path "$here/shaders/draw/Cargo.toml"
-		run pictures "$root"
+		run "$step" "$root"
 		;;
 	end-to-end)
 		publisher

@@ -1,6 +1,7 @@
 package looks
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,6 +23,36 @@ type FrameTime struct {
 	Grid    int   `json:"grid"` // points
 	Points  Times `json:"points"`
 	Surface Times `json:"surface"`
+}
+
+// UnityTime is the processor time to draw a frame with the Unity client's shaders on lavapipe, in milliseconds.
+type UnityTime struct {
+	Points  int       `json:"points"`
+	Eyes    int       `json:"eyes"`
+	Picture LookTimes `json:"picture_ms"`
+	Frame   LookTimes `json:"frame_ms"` // additional, for each new frame
+}
+
+// LookTimes holds a time per look.
+type LookTimes struct {
+	Points  float64 `json:"points"`
+	Surface float64 `json:"surface"`
+	Several float64 `json:"surface of several"` // as drawn with several cameras
+}
+
+func unity(ctx context.Context) (times []UnityTime, err error) {
+	cmd := exec.CommandContext(ctx, "client-unity/verify/verify.sh", "build", "times")
+	var failure bytes.Buffer
+	cmd.Stderr = &failure
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w\n%s", cmd, err, failure.Bytes())
+	}
+	_, list, _ := bytes.Cut(out, []byte("== times\n"))
+	if err := json.Unmarshal(list, &times); err != nil {
+		return nil, fmt.Errorf("read the times of %s: %w", cmd, err)
+	}
+	return times, nil
 }
 
 // viewer is the folder of the web viewer, whose benchmark draws the frames.

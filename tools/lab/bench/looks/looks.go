@@ -31,10 +31,10 @@ type Options struct {
 	Log   io.Writer // progress lines; nil discards them
 }
 
-const picturesPart, framesPart = "pictures", "frames"
+const picturesPart, framesPart, unityPart = "pictures", "frames", "unity"
 
 // Parts lists the parts.
-func Parts() []string { return []string{picturesPart, framesPart} }
+func Parts() []string { return []string{picturesPart, framesPart, unityPart} }
 
 func (o Options) has(part string) bool { return len(o.Parts) == 0 || slices.Contains(o.Parts, part) }
 
@@ -72,6 +72,7 @@ type Result struct {
 	Synthetic  *Scene      `json:"synthetic,omitempty"`
 	Shapes     *Shapes     `json:"shapes,omitempty"`
 	FrameTimes []FrameTime `json:"frame_ms,omitempty"`
+	UnityTimes []UnityTime `json:"unity_ms,omitempty"`
 
 	pictures []*image.RGBA
 }
@@ -88,6 +89,9 @@ func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	if r.FrameTimes == nil {
 		r.FrameTimes = old.FrameTimes
 	}
+	if r.UnityTimes == nil {
+		r.UnityTimes = old.UnityTimes
+	}
 	return r, nil
 }
 
@@ -103,7 +107,13 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	}
 	if o.has(framesPart) {
 		fmt.Fprintln(o.Log, "timing frames in Chromium")
-		r.FrameTimes, err = frames(ctx)
+		if r.FrameTimes, err = frames(ctx); err != nil {
+			return r, err
+		}
+	}
+	if o.has(unityPart) {
+		fmt.Fprintln(o.Log, "timing frames with Unity's shaders on lavapipe")
+		r.UnityTimes, err = unity(ctx)
 	}
 	return r, err
 }
@@ -420,6 +430,16 @@ func (r Result) Markdown() string {
 		for _, t := range r.FrameTimes {
 			fmt.Fprintf(&b, "| %d | %.1f | %.1f | %.1f | %.1f |\n", t.Grid, t.Points.Same, t.Points.New, t.Surface.Same,
 				t.Surface.New)
+		}
+	}
+	if r.UnityTimes != nil {
+		b.WriteString("\nWith the Unity client's shaders on lavapipe: processor time in ms, over all threads, of a picture of 960×640 " +
+			"pixels per eye, and in addition of the quads of each new frame.\n\n" +
+			"| points | eyes | points | surface | quads | surface, several cameras | quads |\n" +
+			"| ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
+		for _, t := range r.UnityTimes {
+			fmt.Fprintf(&b, "| %d | %d | %.0f | %.0f | %.0f | %.0f | %.0f |\n", t.Points, t.Eyes, t.Picture.Points,
+				t.Picture.Surface, t.Frame.Surface, t.Picture.Several, t.Frame.Several)
 		}
 	}
 	return b.String()
