@@ -70,7 +70,7 @@ describe("sound", () => {
 
   it.each([
     ["longer", 60, 140],
-    ["shorter", 160, 70],
+    ["shorter", 120, 75],
   ])("stretches time to a %s delay by at most 5 %, without clicks", (_, before, after) => {
     const { steps, shifts, state } = play(4000, () => 10, (now) => ({ shift: now < START + 1000 ? before : after }));
     expect(Math.abs(shifts.at(-1)! - after)).toBeLessThan(6);
@@ -79,6 +79,13 @@ describe("sound", () => {
     const perSecond = (RATE / QUANTUM) | 0;
     for (let i = perSecond; i + perSecond < shifts.length; i++)
       expect(Math.abs(shifts[i + perSecond]! - shifts[i]!)).toBeLessThan(50 + 6);
+  });
+
+  it("hurries to a much shorter delay, without clicks", () => {
+    const { steps, shifts, state } = play(3000, () => 10, (now) => ({ shift: now < START + 1500 ? 240 : 60 }));
+    expect(shifts[((2500 / 1000) * RATE) / QUANTUM | 0]).toBeLessThan(70);
+    expect(state.concealed).toBe(0);
+    expect(most(steps)).toBeLessThan(1.5 * STEP);
   });
 
   it.each([1.0005, 0.9995])("follows a sound card that runs at %d times the clock's speed", (speed) => {
