@@ -27,7 +27,7 @@ function play(
   for (let k = 0; ; k++) {
     const now = START + (1000 * k * QUANTUM) / RATE / speed;
     if (now > START + ms) break;
-    playout.target = { offset: 0, shift: undefined, patient: true, still: false, ...target(now) };
+    playout.target = { offset: 0, shift: undefined, latest: undefined, still: false, ...target(now) };
     const samples = [new Float32Array(QUANTUM)];
     playout.render(samples, now);
     out.push(...samples[0]!);
@@ -108,7 +108,9 @@ describe("sound", () => {
 
   it("waits for sound that arrives later than pictures, unless told not to", () => {
     expect(play(2000, () => 150, () => ({ shift: 100 })).shifts.at(-1)).toBeGreaterThan(150);
-    expect(play(2000, () => 150, () => ({ shift: 100, patient: false })).state.concealed).toBeGreaterThan(1000);
+    expect(play(2000, () => 150, () => ({ shift: 100, latest: 100 })).state.concealed).toBeGreaterThan(1000);
+    const few = play(9000, (i) => (i % 10 === 5 ? 150 : 10), () => ({ shift: 100, latest: 115 }));
+    expect(few.shifts.at(-1)).toBeLessThan(121);
   });
 
   it("plays a replay, which has no clock", () => {
@@ -120,7 +122,7 @@ describe("sound", () => {
   it("survives any blocks", () => {
     const playout = new Playout(RATE, 2);
     const out = [new Float32Array(QUANTUM), new Float32Array(QUANTUM)];
-    playout.target = { offset: 0, shift: 50, patient: true, still: false };
+    playout.target = { offset: 0, shift: 50, latest: undefined, still: false };
     let seed = 1;
     const random = () => (seed = (seed * 48271) % 2147483647) / 2147483647;
     for (let k = 0; k < 5000; k++) {

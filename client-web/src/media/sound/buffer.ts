@@ -32,7 +32,8 @@ const SLOWEST = 20;
 const HURRIED = 2;
 const HURRY_FROM = 50_000;
 const HURRY_TO = 20_000;
-const MAX_POSTPONED = 80_000;
+/** Longest time to hold pictures back for sound. */
+export const MAX_POSTPONED = 80_000;
 const MISSED = 64;
 /** This many successive packets older than the played ones, not in a burst, mean that the clock was set back. */
 const SET_BACK = 16;
