@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"holocast/capture-server/calibrate"
+	"holocast/capture-server/depthmap"
 	"holocast/capture-server/points"
 	"holocast/capture-server/source"
 	"holocast/capture-server/source/livescanfiles"
@@ -32,6 +33,8 @@ type poseFile struct {
 		// studio space.
 		Rotation    []float64 `yaml:"rotation"`
 		Translation []float64 `yaml:"translation"`
+		// Gain (red, green, blue, in linear light) matches the camera's colours to the others'.
+		Gain []float64 `yaml:"gain"`
 	} `yaml:"cameras"`
 }
 
@@ -39,6 +42,7 @@ type poseFile struct {
 type poses struct {
 	path   string
 	byName map[string]camera.Transform
+	gains  map[string]depthmap.Gain
 }
 
 // maxPoseFile bounds the size of a calibration file, in bytes.
@@ -62,7 +66,7 @@ func loadPoses(setting string) (*poses, error) {
 	if err := config.Decode(setting, b, &file); err != nil {
 		return nil, fmt.Errorf("calibration: %w", err)
 	}
-	p := &poses{path: setting, byName: map[string]camera.Transform{}}
+	p := &poses{path: setting, byName: map[string]camera.Transform{}, gains: map[string]depthmap.Gain{}}
 	for name, c := range file.Cameras {
 		if len(c.Rotation) != 9 || len(c.Translation) != 3 {
 			return nil, fmt.Errorf("calibration %s: camera %s has %d rotation and %d translation values, want 9 and 3",
@@ -73,20 +77,40 @@ func loadPoses(setting string) (*poses, error) {
 			return nil, fmt.Errorf("calibration %s: camera %s: %w", setting, name, err)
 		}
 		p.byName[name] = t
+		if len(c.Gain) == 0 {
+			continue
+		}
+		if len(c.Gain) != 3 {
+			return nil, fmt.Errorf("calibration %s: camera %s has %d gain values, want 3", setting, name, len(c.Gain))
+		}
+		gain := depthmap.Gain(c.Gain)
+		if err := gain.Validate(); err != nil {
+			return nil, fmt.Errorf("calibration %s: camera %s: %w", setting, name, err)
+		}
+		p.gains[name] = gain
 	}
 	return p, nil
 }
 
-// apply sets the cameras' poses. A camera without a pose is an error.
+// apply sets the cameras' poses and gains. A camera without a pose is an error.
 func (p *poses) apply(cameras []points.Camera) error {
 	if p == nil {
 		return nil
 	}
 	all, err := p.of(cameraNames(cameras))
 	for i, pose := range all {
-		cameras[i].Pose = pose
+		cameras[i].Pose, cameras[i].Gain = pose, p.gains[cameras[i].Source.Name()]
 	}
 	return err
+}
+
+// gainsOf returns the named cameras' gains, keyed by index in names.
+func (p *poses) gainsOf(names []string) map[int]depthmap.Gain {
+	all := map[int]depthmap.Gain{}
+	for i, name := range names {
+		all[i] = p.gains[name]
+	}
+	return all
 }
 
 // of returns the named cameras' poses, keyed by index in names. A camera without a pose is an
@@ -129,38 +153,55 @@ func placeStored(dir string, cameras []points.Camera, log *slog.Logger) bool {
 	return true
 }
 
-// unplacedStudio is a livescan source whose camera poses are not solved yet.
-type unplacedStudio struct {
+// unsolvedStudio is a livescan source whose camera poses or gains are not solved yet.
+type unsolvedStudio struct {
 	dir     string
-	box     string         // the setting markerBox
-	numbers map[string]int // camera numbers in the session, by name in dir
+	box     string                      // the setting markerBox
+	numbers map[string]int              // camera numbers in the session, by name in dir
+	poses   map[string]camera.Transform // stored with the take, by name in dir; nil if not solved yet
 }
 
-// newUnplaced describes the studio in dir. Its cameras are numbered from first and have not been
-// renamed yet.
-func newUnplaced(dir, box string, first int, cameras []points.Camera) unplacedStudio {
-	s := unplacedStudio{dir: dir, box: box, numbers: map[string]int{}}
+// newUnsolved describes the studio in dir. Its cameras are numbered from first and have not been
+// renamed yet. If stored is set, they have poses.
+func newUnsolved(dir, box string, first int, cameras []points.Camera, stored bool) unsolvedStudio {
+	s := unsolvedStudio{dir: dir, box: box, numbers: map[string]int{}}
+	if stored {
+		s.poses = map[string]camera.Transform{}
+	}
 	for i, c := range cameras {
 		s.numbers[c.Source.Name()] = first + i
+		if stored {
+			s.poses[c.Source.Name()] = c.Pose
+		}
 	}
 	return s
 }
 
-// place solves the cameras' poses from the markers they see and publishes them, which takes
-// seconds. Until then, or if solving fails, the cameras stay at the origin.
-func (s unplacedStudio) place(ctx context.Context, m *points.Medium, log *slog.Logger) {
-	solved, residual, notes, err := calibrate.Livescan(ctx, s.dir, s.box)
-	for _, note := range notes {
+// solve solves the cameras' gains, and their poses from the markers they see unless they are known,
+// and applies them. It takes seconds. Until then, or if solving fails, the cameras stay where they
+// are.
+func (s unsolvedStudio) solve(ctx context.Context, m *points.Medium, log *slog.Logger) {
+	if s.poses != nil {
+		solved, err := calibrate.LivescanColors(ctx, s.dir, s.poses)
+		if err == nil {
+			err = m.Match(byNumber(solved.Gains, s.numbers))
+		}
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			log.Warn("colours of cameras not matched", "studio", s.dir, "err", err)
+		default:
+			log.Info("colours of cameras matched", append([]any{"studio", s.dir}, colorFields(&solved)...)...)
+		}
+		return
+	}
+	solved, err := calibrate.Livescan(ctx, s.dir, s.box)
+	for _, note := range solved.Notes {
 		log.Warn("mistake in the file of marker poses", "studio", s.dir, "note", note)
 	}
-	poses := map[int]camera.Transform{}
-	for name, pose := range solved {
-		if n, ok := s.numbers[name]; ok {
-			poses[n] = pose
-		}
-	}
+	poses := byNumber(solved.Poses, s.numbers)
 	if err == nil {
-		err = m.Place(poses)
+		err = errors.Join(m.Place(poses), m.Match(byNumber(solved.Gains, s.numbers)))
 	}
 	if ctx.Err() != nil {
 		return
@@ -170,7 +211,33 @@ func (s unplacedStudio) place(ctx context.Context, m *points.Medium, log *slog.L
 			"of poses", "studio", s.dir, "err", err)
 		return
 	}
-	log.Info("camera poses solved", "studio", s.dir, "cameras", len(poses),
-		"surface_distance_mm", fmt.Sprintf("%.1f", residual.Median), "marker_distance_mm",
-		fmt.Sprintf("%.1f", residual.Markers), "pairs", residual.Pairs)
+	log.Info("camera poses solved", append([]any{
+		"studio", s.dir, "cameras", len(poses),
+		"surface_distance_mm", fmt.Sprintf("%.1f", solved.Residual.Median), "marker_distance_mm",
+		fmt.Sprintf("%.1f", solved.Residual.Markers), "pairs", solved.Residual.Pairs,
+	}, colorFields(&solved)...)...)
+}
+
+// byNumber replaces camera names by numbers in the session. It omits cameras that are not in it.
+func byNumber[T any](byName map[string]T, numbers map[string]int) map[int]T {
+	all := map[int]T{}
+	for name, v := range byName {
+		if n, ok := numbers[name]; ok {
+			all[n] = v
+		}
+	}
+	return all
+}
+
+// colorFields returns the gains' range and the difference of shared surfaces' colours, for the log.
+func colorFields(s *calibrate.Studio) []any {
+	least, most := 1.0, 1.0
+	for _, gain := range s.Gains {
+		least, most = min(least, slices.Min(gain[:])), max(most, slices.Max(gain[:]))
+	}
+	return []any{
+		"gains", fmt.Sprintf("%.2f to %.2f", least, most),
+		"color_difference", fmt.Sprintf("%.1f", s.Colors.After), "color_difference_before",
+		fmt.Sprintf("%.1f", s.Colors.Before),
+	}
 }

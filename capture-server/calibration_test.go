@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"holocast/capture-server/depthmap"
 	"holocast/capture-server/points"
 	"holocast/capture-server/publish"
 	"holocast/capture-server/publish/publishtest"
@@ -31,12 +32,12 @@ func TestPublishBeforeSolve(t *testing.T) {
 	cfg := defaultConfig()
 	// The second studio's camera of the same name is renamed; its pose must still be found.
 	cfg.Sources = []string{"livescan:" + filepath.Join(dir, "virtualdevice0"), "livescan:" + dir}
-	cameras, unplaced, err := openSources(t.Context(), &cfg, nil, log)
+	cameras, unsolved, err := openSources(t.Context(), &cfg, nil, log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(cameras) != 5 || len(unplaced) != 2 {
-		t.Fatalf("%d cameras, %d studios to place, want 5 and 2", len(cameras), len(unplaced))
+	if len(cameras) != 5 || len(unsolved) != 2 {
+		t.Fatalf("%d cameras, %d studios to place, want 5 and 2", len(cameras), len(unsolved))
 	}
 	p := publish.New(publish.Config{Namespace: publishtest.Namespace, Log: log})
 	defer p.Close()
@@ -49,8 +50,8 @@ func TestPublishBeforeSolve(t *testing.T) {
 			t.Errorf("camera %d is at %v before it is placed", n, pose)
 		}
 	}
-	for _, s := range unplaced {
-		s.place(t.Context(), m, log)
+	for _, s := range unsolved {
+		s.solve(t.Context(), m, log)
 	}
 	poses := newestPoses(t, p)
 	seen := map[camera.Transform]int{}
@@ -151,8 +152,8 @@ func TestStoredPoses(t *testing.T) {
 	}
 }
 
-// camerasOf opens a livescan source. It checks that the studio is unplaced only if the calibration is
-// auto and no poses are stored.
+// camerasOf opens a livescan source. It checks that the studio is unsolved only if the calibration is
+// auto, and that its poses are known if they are stored.
 func camerasOf(t *testing.T, dir, calibration string, log io.Writer) []points.Camera {
 	t.Helper()
 	if log == nil {
@@ -160,14 +161,58 @@ func camerasOf(t *testing.T, dir, calibration string, log io.Writer) []points.Ca
 	}
 	cfg := defaultConfig()
 	cfg.Sources, cfg.Calibration = []string{"livescan:" + dir}, calibration
-	cameras, unplaced, err := openSources(t.Context(), &cfg, nil, slog.New(slog.NewTextHandler(log, nil)))
+	cameras, unsolved, err := openSources(t.Context(), &cfg, nil, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { closeCameras(cameras) })
-	solve := calibration == calibrationAuto && cameras[0].Pose == (camera.Transform{})
-	if (len(unplaced) == 1) != solve {
-		t.Errorf("%d studios to place, want one: %v", len(unplaced), solve)
+	if (len(unsolved) == 1) != (calibration == calibrationAuto) {
+		t.Errorf("%d studios to solve with calibration %s", len(unsolved), calibration)
+	}
+	for _, s := range unsolved {
+		if known, stored := s.poses != nil, cameras[0].Pose != (camera.Transform{}); known != stored {
+			t.Errorf("poses known: %v, stored: %v", known, stored)
+		}
 	}
 	return cameras
+}
+
+// TestGainsInFile checks that a calibration file's gains apply, also when the file is read again, and
+// that bad ones are refused.
+func TestGainsInFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "poses.yaml")
+	write := func(gain string) {
+		writeFile(t, file, []byte("cameras:\n  synthetic-0: {rotation: [1, 0, 0, 0, 1, 0, 0, 0, 1], "+
+			"translation: [0, 0, 0]"+gain+"}\n"))
+	}
+	for gain, want := range map[string]string{
+		", gain: [1, 2]":     "camera synthetic-0 has 2 gain values, want 3",
+		", gain: [1, 0, 1]":  "gain of green is 0, want 0.25 to 4",
+		", gain: [1, 1, 9]":  "gain of blue is 9, want 0.25 to 4",
+		", gain: [.nan,1,1]": "gain of red is NaN",
+	} {
+		write(gain)
+		if _, err := loadPoses(file); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", gain, err, want)
+		}
+	}
+	write(", gain: [1.5, 1, 0.5]")
+	p, err := loadPoses(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := depthmap.Gain{1.5, 1, 0.5}
+	if got := p.gainsOf([]string{"synthetic-0", "other"}); got[0] != want || got[1] != (depthmap.Gain{}) {
+		t.Errorf("gains %v, want %v for the first", got, want)
+	}
+	cfg := defaultConfig()
+	cfg.Sources, cfg.Calibration = []string{"synthetic"}, file
+	cameras, _, err := openSources(t.Context(), &cfg, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeCameras(cameras) })
+	if cameras[0].Gain != want {
+		t.Errorf("the camera's gain is %v, want %v", cameras[0].Gain, want)
+	}
 }

@@ -152,7 +152,8 @@ func loopGrids(ctx context.Context, t *testing.T, fps float64, frames int) map[t
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := depthmap.New(studio.Cameras[0].Calibration(), depthmap.Config{})
+	cfg := defaultConfig()
+	m, err := depthmap.New(studio.Cameras[0].Calibration(), cfg.cloud())
 	if err != nil {
 		t.Fatal(err)
 	}

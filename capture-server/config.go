@@ -48,6 +48,7 @@ type Config struct {
 		DepthMin uint16    `yaml:"depthMin"`
 		DepthMax uint16    `yaml:"depthMax"`
 		Crop     []float64 `yaml:"crop"`
+		Grazing  float64   `yaml:"grazing"`
 		Erode    struct {
 			Radius int `yaml:"radius"`
 			Step   int `yaml:"step"`
@@ -57,6 +58,8 @@ type Config struct {
 			Radius    int `yaml:"radius"`
 			Band      int `yaml:"band"`
 		} `yaml:"isolated"`
+		ColorInset  int  `yaml:"colorInset"`
+		MatchColors bool `yaml:"matchColors"`
 	} `yaml:"points"`
 
 	Tiles tilesConfig `yaml:"tiles"`
@@ -85,7 +88,7 @@ func defaultConfig() Config {
 	c.FPS, c.DepthMode, c.ColorMode = 30, string(camera.NFOVUnbinned), string(camera.Color720P)
 	c.Loop = true
 	c.Calibration = calibrationAuto
-	c.Points.Geometry = string(depthmap.DepthGeometry)
+	c.Points.Geometry, c.Points.ColorInset, c.Points.MatchColors = string(depthmap.DepthGeometry), 1, true
 	c.Layout, c.Descriptions, c.Low, c.Thin = "a", 1, true, true
 	c.Delivery = catalog.DeliveryStream
 	c.DeliveryTimeout = 500 * time.Millisecond
@@ -215,6 +218,7 @@ func (c *Config) cloud() depthmap.Config {
 	p := &c.Points
 	cfg := depthmap.Config{
 		Geometry: depthmap.Geometry(p.Geometry), DepthMin: p.DepthMin, DepthMax: p.DepthMax,
+		Grazing: p.Grazing, ColorInset: p.ColorInset,
 		Erode:    depthmap.Erode{Radius: p.Erode.Radius, Step: p.Erode.Step},
 		Isolated: depthmap.Isolated{Neighbors: p.Isolated.Neighbors, Radius: p.Isolated.Radius, Band: p.Isolated.Band},
 	}

@@ -119,7 +119,7 @@ func run(ctx context.Context, cfg Config) error {
 	}
 	defer tracer.Close()
 	take := pace.NewTake(cfg.Loop, log)
-	cameras, unplaced, err := openSources(ctx, &cfg, take, log)
+	cameras, unsolved, err := openSources(ctx, &cfg, take, log)
 	if err != nil {
 		return err
 	}
@@ -157,8 +157,8 @@ func run(ctx context.Context, cfg Config) error {
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer stop()
-	for _, s := range unplaced {
-		all.Go(func() { s.place(placing, m, log) })
+	for _, s := range unsolved {
+		all.Go(func() { s.solve(placing, m, log) })
 	}
 	names := cameraNames(cameras)
 	abandon := func() { stop(); all.Wait() }
@@ -168,7 +168,7 @@ func run(ctx context.Context, cfg Config) error {
 	return p.Run(ctx, target)
 }
 
-// replace moves the cameras to the poses of a calibration file. It may be the same file with new
+// replace applies the poses and gains of a calibration file. It may be the same file with new
 // poses. before is the setting that applies now; abandon ends the solving of poses from markers, which
 // would overwrite the file's.
 func replace(m *points.Medium, names []string, before, setting string, abandon func()) error {
@@ -186,7 +186,7 @@ func replace(m *points.Medium, names []string, before, setting string, abandon f
 		return err
 	}
 	abandon()
-	return m.Place(poses)
+	return errors.Join(m.Place(poses), m.Match(p.gainsOf(names)))
 }
 
 // cameraNames returns the names that calibration files use for the cameras, in camera order.
@@ -201,8 +201,8 @@ func cameraNames(cameras []points.Camera) (names []string) {
 func addPoints(p *publish.Publisher, cfg *Config, cameras []points.Camera) (*points.Medium, error) {
 	layout, _ := pointcloud.ParseLayout(cfg.Layout) // validated
 	m, err := points.New(p, points.Config{
-		Cloud: cfg.cloud(), Layout: layout, Descriptions: cfg.Descriptions, Low: cfg.Low, High: cfg.High || cfg.Bitrate > 0,
-		Bitrate:         float64(cfg.Bitrate),
+		Cloud: cfg.cloud(), MatchColors: cfg.Points.MatchColors, Layout: layout, Descriptions: cfg.Descriptions,
+		Low: cfg.Low, High: cfg.High || cfg.Bitrate > 0, Bitrate: float64(cfg.Bitrate),
 		DeliveryTimeout: cfg.DeliveryTimeout, Delivery: cfg.Delivery, AlwaysEncode: cfg.AlwaysEncode, Thin: cfg.Thin,
 	}, cameras)
 	if err != nil {

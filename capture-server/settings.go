@@ -101,7 +101,8 @@ synthetic studio has poses of its own. A file has a pose for every camera, from 
   cameras:
     "000841194412":
       rotation: [1, 0, 0, 0, -1, 0, 0, 0, -1]  # 3×3, row-major
-      translation: [0, 1200, 0]                # millimetres`,
+      translation: [0, 1200, 0]                # millimetres
+      gain: [1.1, 1, 0.9]                      # optional: red, green and blue in linear light`,
 	},
 	{
 		Key:  "markerBox",
@@ -125,6 +126,12 @@ synthetic studio has poses of its own. A file has a pose for every camera, from 
 		Key: "points.crop", Flag: "-",
 		Help: "Crop box in studio space, millimetres: [min x, y, z, max x, y, z]; [] keeps everything.",
 	},
+	{
+		Key: "points.grazing", Flag: "grazing",
+		Help: "Drop points where the surface on both sides is seen at less than this angle, degrees; 0: off.",
+		More: "10 removes 44 % of a simulated sensor's flying pixels, which mix foreground and background, and 0.2 % of " +
+			"the other points. Azure Kinects remove most themselves.",
+	},
 	{Key: "points.erode", Help: "Drop points near holes and depth edges."},
 	{
 		Key: "points.erode.radius", Flag: "erode",
@@ -140,6 +147,16 @@ synthetic studio has poses of its own. A file has a pose for every camera, from 
 	{
 		Key: "points.isolated.band", Flag: "-",
 		Help: "Maximum depth difference from a neighbour, millimetres; 0 means the default, 30.",
+	},
+	{
+		Key: "points.colorInset", Flag: "color-inset",
+		Help: "Take the colours of points on the edge of a surface from this many pixels inside, 0 (off) to 3.",
+		More: "Otherwise the background's colour bleeds onto them. It applies to geometry depth.",
+	},
+	{
+		Key: "points.matchColors", Flag: "match-colors",
+		Help: "Match the colours of cameras that see the same surfaces.",
+		More: "The gains are in the calibration file; calibration auto solves them for a livescan directory.",
 	},
 	{Key: "tiles", Help: "360° video."},
 	{

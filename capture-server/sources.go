@@ -127,14 +127,14 @@ func checkSync(names []string, specs []sourceSpec, log *slog.Logger) {
 
 func inChain(s sourceSpec) bool { return s.sync == k4a.Master || s.sync == k4a.Subordinate }
 
-// openSources opens all configured cameras, in order. Recordings join the take. Cameras of unplaced
-// studios are at the origin until their poses are solved.
+// openSources opens all configured cameras, in order. Recordings join the take. Cameras of unsolved
+// studios are at the origin until their poses are solved, unless these are stored.
 func openSources(
 	ctx context.Context,
 	cfg *Config,
 	take *pace.Take,
 	log *slog.Logger,
-) (cameras []points.Camera, unplaced []unplacedStudio, err error) {
+) (cameras []points.Camera, unsolved []unsolvedStudio, err error) {
 	depth, err := camera.ParseDepthMode(cfg.DepthMode)
 	if err != nil {
 		return nil, nil, err
@@ -173,9 +173,10 @@ func openSources(
 		}
 	}
 	for i, spec := range specs {
-		if spec.kind == "livescan" && spec.cameras() && cfg.Calibration == calibrationAuto &&
-			!placeStored(spec.arg, opened[i], log) {
-			unplaced = append(unplaced, newUnplaced(spec.arg, cfg.MarkerBox, len(cameras), opened[i]))
+		if spec.kind == "livescan" && spec.cameras() && cfg.Calibration == calibrationAuto {
+			if stored := placeStored(spec.arg, opened[i], log); !stored || cfg.Points.MatchColors {
+				unsolved = append(unsolved, newUnsolved(spec.arg, cfg.MarkerBox, len(cameras), opened[i], stored))
+			}
 		}
 		cameras = append(cameras, opened[i]...)
 	}
@@ -186,7 +187,7 @@ func openSources(
 	if err := poses.apply(cameras); err != nil {
 		return nil, nil, err
 	}
-	return cameras, unplaced, nil
+	return cameras, unsolved, nil
 }
 
 func closeCameras(cameras []points.Camera) {

@@ -303,10 +303,11 @@ func studio(t testing.TB) string {
 }
 
 func TestRealStudio(t *testing.T) {
-	poses, residual, notes, err := Livescan(t.Context(), studio(t), "")
+	solved, err := Livescan(t.Context(), studio(t), "")
 	if err != nil {
 		t.Fatal(err)
 	}
+	poses, residual, notes := solved.Poses, solved.Residual, solved.Notes
 	t.Logf("%+v", residual)
 	if len(notes) != 1 || !strings.HasPrefix(notes[0], "marker 3 is at [0 0 0.105] m") {
 		t.Errorf("notes %q", notes) // the file's marker 3 is where marker 0 is
@@ -333,7 +334,7 @@ func TestRealStudio(t *testing.T) {
 func BenchmarkLivescan(b *testing.B) {
 	dir := studio(b)
 	for b.Loop() {
-		if _, _, _, err := Livescan(b.Context(), dir, ""); err != nil {
+		if _, err := Livescan(b.Context(), dir, ""); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -230,6 +230,7 @@ func dot(a, b [3]float64) float64 { return a[0]*b[0] + a[1]*b[1] + a[2]*b[2] }
 // pair is a reading of view i matched with the surface of view j, in studio space.
 type pair struct {
 	i, j          int
+	from, to      int // pixels of the two views
 	point, normal [3]float64
 	distance      float64 // from the surface to the point, along normal
 }
@@ -262,7 +263,7 @@ func match(surfaces []*surface, poses []camera.Transform, gate float64, found fu
 					continue
 				}
 				found(pair{
-					i: i, j: j, point: poses[i].Apply(from.points[s]), normal: back.Apply(n),
+					i: i, j: j, from: s, to: k, point: poses[i].Apply(from.points[s]), normal: back.Apply(n),
 					distance: dot(n, d),
 				})
 			}

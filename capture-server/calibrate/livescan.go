@@ -5,39 +5,74 @@ import (
 	"errors"
 	"fmt"
 	"image"
+	"slices"
 
+	"holocast/capture-server/depthmap"
 	"holocast/capture-server/source"
 	"holocast/capture-server/source/livescanfiles"
 	"holocast/internal/camera"
 	"holocast/internal/mjpeg"
+	"holocast/internal/pointcloud"
 )
 
 // boxWidth is the width in millimetres of LiveScan3D's box for markers printed on A4.
 const boxWidth = 210
 
-// Livescan solves the poses of a recorded studio (package livescanfiles) from its first frame. box
-// is LiveScan3D's file of marker poses or the width of a four-sided box in millimetres. If box is
-// "", Livescan uses the marker file in dir, or else a width of 210 mm. It returns poses by camera
-// name, the residual, and notes on the marker file. It uses the largest recorded colour images,
-// where markers are most legible.
-func Livescan(ctx context.Context, dir, box string) (map[string]camera.Transform, Residual, []string, error) {
+// Studio is a solved studio. Maps are by camera name.
+type Studio struct {
+	Poses    map[string]camera.Transform // from depth camera space to studio space
+	Gains    map[string]depthmap.Gain
+	Residual Residual
+	Colors   ColorResidual
+	Notes    []string // mistakes in the file of marker poses
+}
+
+// Livescan solves the poses of a recorded studio (package livescanfiles) from its first frame, and
+// matches its cameras' colours. box is LiveScan3D's file of marker poses or the width of a four-sided
+// box in millimetres. If box is "", Livescan uses the marker file in dir, or else a width of 210 mm.
+// It uses the largest recorded colour images, where markers are most legible.
+func Livescan(ctx context.Context, dir, box string) (Studio, error) {
 	choice, err := findBox(dir, box)
 	if err != nil {
-		return nil, Residual{}, nil, err
+		return Studio{}, err
 	}
 	views, err := firstViews(ctx, dir)
 	if err != nil {
-		return nil, Residual{}, nil, err
+		return Studio{}, err
 	}
 	poses, residual, err := solveAny(ctx, views, choice)
 	if err != nil {
-		return nil, Residual{}, nil, err
+		return Studio{}, err
 	}
-	byName := make(map[string]camera.Transform, len(views))
+	s := studioOf(views, poses)
+	s.Residual, s.Notes = residual, choice.notes
+	return s, nil
+}
+
+// LivescanColors matches the colours of a recorded studio's cameras whose poses are known, by camera
+// name, from its first frame. It omits cameras without a pose.
+func LivescanColors(ctx context.Context, dir string, known map[string]camera.Transform) (Studio, error) {
+	views, err := firstViews(ctx, dir)
+	if err != nil {
+		return Studio{}, err
+	}
+	views = slices.DeleteFunc(views, func(v View) bool { _, ok := known[v.Name]; return !ok })
+	poses := make([]camera.Transform, len(views))
 	for i, v := range views {
-		byName[v.Name] = poses[i]
+		poses[i] = known[v.Name]
 	}
-	return byName, residual, choice.notes, nil
+	return studioOf(views, poses), nil
+}
+
+// studioOf matches the colours of views with solved poses.
+func studioOf(views []View, poses []camera.Transform) Studio {
+	s := Studio{Poses: map[string]camera.Transform{}, Gains: map[string]depthmap.Gain{}}
+	var gains []depthmap.Gain
+	gains, s.Colors = MatchColors(views, poses)
+	for i, v := range views {
+		s.Poses[v.Name], s.Gains[v.Name] = poses[i], gains[i]
+	}
+	return s
 }
 
 func firstViews(ctx context.Context, dir string) ([]View, error) {
@@ -73,10 +108,33 @@ func toViews(ctx context.Context, cameras []source.Source) ([]View, error) {
 		if err := d.DecodeYCbCr(&img, f.Color, 1); err != nil {
 			return nil, fmt.Errorf("calibrate: camera %s: %w", c.Name(), err)
 		}
+		colors, err := colorsOf(c.Calibration(), &f)
+		if err != nil {
+			return nil, fmt.Errorf("calibrate: camera %s: %w", c.Name(), err)
+		}
 		views = append(views, View{
 			Name: c.Name(), Calibration: c.Calibration(), Depth: f.Depth,
-			Gray: &image.Gray{Pix: img.Y, Stride: img.YStride, Rect: img.Rect},
+			Gray: &image.Gray{Pix: img.Y, Stride: img.YStride, Rect: img.Rect}, Color: colors,
 		})
 	}
 	return views, nil
+}
+
+// colorsOf returns the colours of a frame's depth pixels, as in View.
+func colorsOf(cal camera.Calibration, f *source.Frame) ([]byte, error) {
+	m, err := depthmap.New(cal, depthmap.Config{})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	var g pointcloud.Grid
+	if err := m.Map(f, &g); err != nil {
+		return nil, err
+	}
+	for i, z := range g.Depth {
+		if z == 0 {
+			clear(g.Color[3*i : 3*i+3])
+		}
+	}
+	return g.Color, nil
 }

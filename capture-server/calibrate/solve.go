@@ -1,6 +1,7 @@
 // Package calibrate solves the poses of a studio's cameras. Their colour cameras locate a box with
 // LiveScan3D markers on its sides, their depth cameras measure it, and the poses are then adjusted
-// until the surfaces seen by several cameras coincide.
+// until the surfaces seen by several cameras coincide. The cameras' colours are then matched on these
+// surfaces.
 //
 // Studio space is in millimetres, with its origin at the middle of the box; seen from marker 0, y
 // is up, x right and z forward.
@@ -28,6 +29,9 @@ type View struct {
 	Calibration camera.Calibration
 	Depth       []uint16    // width×height of Calibration.Depth, millimetres
 	Gray        *image.Gray // width×height of Calibration.Color
+	// Color is the R G B of each pixel of Depth, 0 0 0 where the colour camera does not see it. Only
+	// MatchColors uses it.
+	Color []byte
 }
 
 // Placement maps marker IDs to transforms from marker space to studio space. Marker space has its

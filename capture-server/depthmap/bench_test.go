@@ -59,8 +59,11 @@ func BenchmarkMap(b *testing.B) {
 		cfg   Config
 	}{
 		{"nfov_720p", camera.NFOVUnbinned, camera.Color720P, Config{}},
+		{"nfov_720p_gain", camera.NFOVUnbinned, camera.Color720P, Config{Gain: Gain{1.1, 1, 0.9}}},
 		{"nfov_720p_range", camera.NFOVUnbinned, camera.Color720P, Config{DepthMin: 500, DepthMax: 3000}},
 		{"nfov_720p_crop", camera.NFOVUnbinned, camera.Color720P, Config{Crop: wide}},
+		{"nfov_720p_grazing", camera.NFOVUnbinned, camera.Color720P, Config{Grazing: 10}},
+		{"nfov_720p_inset", camera.NFOVUnbinned, camera.Color720P, Config{ColorInset: 1}},
 		{"nfov_720p_erode1", camera.NFOVUnbinned, camera.Color720P, Config{Erode: Erode{Radius: 1}}},
 		{"nfov_720p_erode3", camera.NFOVUnbinned, camera.Color720P, Config{Erode: Erode{Radius: 3}}},
 		{"nfov_720p_isolated3x3", camera.NFOVUnbinned, camera.Color720P, Config{Isolated: Isolated{Neighbors: 3}}},
@@ -104,6 +107,19 @@ func BenchmarkStage(b *testing.B) {
 	if err := m.Map(f, &g); err != nil {
 		b.Fatal(err)
 	}
+	filtering := func(cfg Config) *Mapper {
+		f, err := New(cal, cfg)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(f.Close)
+		return f
+	}
+	flying := filtering(Config{Grazing: 10})
+	lone := filtering(Config{Isolated: Isolated{Neighbors: 3}})
+	eroded := filtering(Config{Erode: Erode{Radius: 1}})
+	inner := filtering(Config{ColorInset: 1})
+	tints := Gain{1.1, 1, 0.9}.levels()
 	for _, st := range []struct {
 		name string
 		run  func()
@@ -112,6 +128,11 @@ func BenchmarkStage(b *testing.B) {
 		{"project", func() { m.project(f.Depth) }},
 		{"splat", func() { m.splat(f.Depth) }},
 		{"sample", func() { m.sample(&g) }},
+		{"grazing", func() { flying.filter(f.Depth) }},
+		{"isolated", func() { lone.filter(f.Depth) }},
+		{"erode", func() { eroded.filter(f.Depth) }},
+		{"inset", func() { inner.inset(&g) }},
+		{"gain", func() { tints.apply(g.Depth, g.Color) }},
 	} {
 		b.Run(st.name, func(b *testing.B) {
 			for b.Loop() {

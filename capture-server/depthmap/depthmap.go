@@ -46,11 +46,23 @@ type Config struct {
 	// Crop keeps the points inside a box in studio space; nil keeps all.
 	Crop *Box
 
-	Erode    Erode
+	// Grazing drops points where the surface on both sides, in a row, column or diagonal of the depth
+	// image, is seen at less than this angle in degrees: flying pixels, which mix foreground and
+	// background at an edge. A hole counts as one side. 0 is off, at most 45.
+	Grazing  float64
 	Isolated Isolated
+	Erode    Erode
+
+	// ColorInset takes the colours of points on the edge of a surface from this many pixels inside it,
+	// in depth geometry: at the edge itself the colour camera sees some of what is behind it or in
+	// front. 0 is off, at most 3.
+	ColorInset int
 
 	// Pose maps the depth camera's space to studio space. The zero Transform is Identity.
 	Pose camera.Transform
+
+	// Gain is applied to colours.
+	Gain Gain
 }
 
 // Box is an axis-aligned box in studio space, in millimetres.
@@ -83,6 +95,8 @@ const (
 
 	defaultStep = 50
 	defaultBand = 30
+	maxGrazing  = 45 // degrees
+	maxInset    = 3
 	maxRadius   = 8
 	maxWindow   = 3
 	maxBand     = 250 // below any depth reading, so a hole never counts as a neighbour
@@ -121,17 +135,20 @@ type Mapper struct {
 	reduce int // colour is decoded at 1/reduce of its size
 
 	rayX, rayY                []float32 // rays of the depth camera's pixels
+	solid, slopes             []uint16  // of the grazing filter
 	clean, tmp, low           []uint16
 	u, v                      []uint16
 	cover                     C.struct_cover
 	coverHeight               C.int32_t
 	nearest                   []uint16
-	every                     int // one row of depth in this many is mapped
+	edge                      []byte // marks edges of surfaces
+	every                     int    // one row of depth in this many is mapped
 	vertexU, vertexV, vertexZ []float32
 	warped                    []uint32
 
 	decoder *mjpeg.Decoder
 	image   colorImage
+	levels  *levels // nil for a gain of 1
 	last    lastColor
 }
 
@@ -154,7 +171,7 @@ func New(cal camera.Calibration, cfg Config) (*Mapper, error) {
 	if err != nil {
 		return nil, fmt.Errorf("depthmap: %w", err)
 	}
-	m := &Mapper{cal: cal, cfg: cfg, decoder: decoder}
+	m := &Mapper{cal: cal, cfg: cfg, decoder: decoder, levels: cfg.Gain.levels()}
 	switch cfg.Geometry {
 	case DepthGeometry:
 		m.out, m.toDepth, m.reduce = cal.Depth, camera.Identity, reduction(cal)
@@ -196,6 +213,10 @@ func (c *Config) complete() error {
 		return fmt.Errorf("geometry is %q, want %q or %q", c.Geometry, DepthGeometry, ColorGeometry)
 	case c.DepthMin > c.DepthMax:
 		return fmt.Errorf("minimum depth %d mm exceeds maximum depth %d mm", c.DepthMin, c.DepthMax)
+	case !(c.Grazing >= 0 && c.Grazing <= maxGrazing):
+		return fmt.Errorf("grazing angle is %g°, want 0 to %d", c.Grazing, maxGrazing)
+	case c.ColorInset < 0 || c.ColorInset > maxInset:
+		return fmt.Errorf("colour inset is %d pixels, want 0 to %d", c.ColorInset, maxInset)
 	case c.Erode.Radius < 0 || c.Erode.Radius > maxRadius:
 		return fmt.Errorf("erode radius is %d pixels, want 0 to %d", c.Erode.Radius, maxRadius)
 	case c.Erode.Step < 0 || c.Erode.Step > math.MaxUint16:
@@ -210,6 +231,9 @@ func (c *Config) complete() error {
 	}
 	if err := c.Pose.Validate(); err != nil {
 		return fmt.Errorf("pose: %w", err)
+	}
+	if err := c.Gain.Validate(); err != nil {
+		return err
 	}
 	if c.Crop != nil {
 		for i, axis := range []string{"x", "y", "z"} {
@@ -278,6 +302,9 @@ func (m *Mapper) prepareBox() {
 func (m *Mapper) prepareBuffers() {
 	n := m.cal.Depth.Width * m.cal.Depth.Height
 	m.clean = make([]uint16, n)
+	if m.cfg.Grazing > 0 {
+		m.solid, m.slopes = make([]uint16, n), m.steepest()
+	}
 	if r := m.cfg.Isolated.Radius; m.cfg.Isolated.Neighbors > 0 {
 		m.tmp = make([]uint16, (m.cal.Depth.Width+2*r)*(m.cal.Depth.Height+2*r))
 	} else if m.cfg.Erode.Radius > 0 {
@@ -293,9 +320,29 @@ func (m *Mapper) prepareBuffers() {
 	}
 	if m.colored() {
 		m.u, m.v = make([]uint16, n), make([]uint16, n)
+		if m.cfg.ColorInset > 0 {
+			m.edge = make([]byte, n)
+		}
 		m.aim(1)
 	}
 	m.every = 1
+}
+
+// steepest returns the depth difference between neighbours that Config.Grazing allows, relative to
+// depth and times 65536, for each pixel.
+func (m *Mapper) steepest() []uint16 {
+	w, n := m.cal.Depth.Width, m.cal.Depth.Width*m.cal.Depth.Height
+	slopes := make([]uint16, n)
+	for i := range slopes {
+		left, right, up, down := max(i-1, 0), min(i+1, n-1), max(i-w, 0), min(i+w, n-1)
+		pitch := max(m.rayX[right]-m.rayX[left], m.rayY[down]-m.rayY[up]) / 2 // NaN without rays
+		if s := 65536 * float64(pitch) / math.Tan(m.cfg.Grazing*math.Pi/180); s >= 0 && s < math.MaxUint16 {
+			slopes[i] = uint16(s)
+		} else {
+			slopes[i] = math.MaxUint16
+		}
+	}
+	return slopes
 }
 
 // colored reports whether the camera captures colour.
@@ -312,6 +359,12 @@ func (m *Mapper) Output() (camera.Intrinsics, camera.Transform) { return m.out, 
 func (m *Mapper) SetPose(pose camera.Transform) {
 	m.cfg.Pose = pose
 	m.prepareBox()
+}
+
+// SetGain replaces Config.Gain with a valid gain.
+func (m *Mapper) SetGain(gain Gain) {
+	m.cfg.Gain = gain
+	m.levels = gain.levels()
 }
 
 // Map maps a capture to a grid, reusing g's buffers. If the colour image is missing, damaged or not
@@ -367,6 +420,10 @@ func (m *Mapper) cut(clean []uint16, g *pointcloud.Grid, every int) {
 func (m *Mapper) filter(depth []uint16) []uint16 {
 	w, h := C.int32_t(m.cal.Depth.Width), C.int32_t(m.cal.Depth.Height)
 	iso, ero := m.cfg.Isolated, m.cfg.Erode
+	if m.cfg.Grazing > 0 {
+		C.grazing(u16(depth), u16(m.solid), w, h, u16(m.slopes))
+		depth = m.solid
+	}
 	if iso.Neighbors == 0 && ero.Radius == 0 {
 		return depth
 	}
@@ -404,6 +461,7 @@ func (m *Mapper) mapDepth(f *source.Frame, clean []uint16, g *pointcloud.Grid, e
 	err := <-decoded
 	if err == nil || errors.Is(err, mjpeg.ErrIncomplete) {
 		m.sample(g)
+		m.inset(g)
 	}
 	return err
 }
@@ -458,11 +516,25 @@ func (m *Mapper) sample(g *pointcloud.Grid) {
 		depth, u, v, rgb := u16(g.Depth[i:]), u16(m.u[i:]), u16(m.v[i:]), u8(g.Color[3*i:])
 		if img.bgra != nil {
 			C.sample_bgra(depth, u, v, C.int32_t(n), &m.cover, u16(m.nearest), u8(img.bgra), img.layout.width, rgb)
-			return
+		} else {
+			C.sample_planes(depth, u, v, C.int32_t(n), &m.cover, u16(m.nearest), u8(img.y), u8(img.cb), u8(img.cr),
+				&img.layout, rgb)
 		}
-		C.sample_planes(depth, u, v, C.int32_t(n), &m.cover, u16(m.nearest), u8(img.y), u8(img.cb), u8(img.cr),
-			&img.layout, rgb)
+		m.levels.apply(g.Depth[i:i+n], g.Color[3*i:])
 	})
+}
+
+// inset replaces the colours of points on edges (Config.ColorInset).
+func (m *Mapper) inset(g *pointcloud.Grid) {
+	if m.cfg.ColorInset == 0 {
+		return
+	}
+	w, h, stride := C.int32_t(g.Width), C.int32_t((g.Height+m.every-1)/m.every), C.int32_t(m.every*g.Width)
+	if h < 3 {
+		return
+	}
+	C.edges(u16(g.Depth), w, h, stride, u8(m.edge))
+	C.inset(u16(g.Depth), u8(m.edge), w, h, stride, C.int32_t(m.cfg.ColorInset), u8(g.Color))
 }
 
 func (m *Mapper) mapColor(f *source.Frame, clean []uint16, g *pointcloud.Grid, every int) error {
@@ -478,7 +550,9 @@ func (m *Mapper) mapColor(f *source.Frame, clean []uint16, g *pointcloud.Grid, e
 			clear(g.Depth[y*g.Width : (y+1)*g.Width])
 		}
 	}
-	return <-decoded
+	err := <-decoded
+	m.levels.apply(g.Depth, g.Color)
+	return err
 }
 
 // warp renders m.clean into the colour camera's depth image.

@@ -355,6 +355,24 @@ func TestFilters(t *testing.T) {
 			}, kept: []int{center, center + 3, center + 3*w},
 		},
 		{
+			// The limit at 2000 mm is 50 mm along rows and columns.
+			name: "grazing", cfg: Config{Grazing: 17.6},
+			spoil: func(d []uint16) {
+				d[center], d[center+10], d[center+20] = 1900, 1960, 2100
+				d[center+30], d[center+31] = 2100, 2100                                // a surface
+				d[center+10*w], d[center+10*w+1], d[center+10*w-1] = 1900, 0, 0        // between holes
+				d[center+20*w], d[center+20*w+1], d[center+21*w+1] = 1900, 0, 0        // beside one
+				d[center+30*w], d[center+31*w] = 2200, 2200                            // a thin surface
+				d[center+40*w], d[center+41*w], d[center+40*w+1] = 2000+80, 2080, 2080 // a corner
+			},
+			removed: []int{
+				center, center + 20, center + 30, center + 31, center + 10*w, center + 20*w, center + 30*w, center + 31*w,
+			},
+			kept: []int{
+				center + 1, center - w, center + 10, center + 11, center + 30 - 1, center + 40*w - 1,
+			},
+		},
+		{
 			name: "erode at a hole", cfg: Config{Erode: Erode{Radius: 2}},
 			spoil:   func(d []uint16) { d[center] = 0 },
 			removed: []int{center + 2, center - 2*w - 2, center + 2*w}, kept: []int{center + 3, center - 3*w},

@@ -12,6 +12,8 @@
 
 static inline float minf(float a, float b) { return a < b ? a : b; }
 static inline float maxf(float a, float b) { return a > b ? a : b; }
+static inline uint16_t min16(uint16_t a, uint16_t b) { return a < b ? a : b; }
+static inline uint16_t max16(uint16_t a, uint16_t b) { return a > b ? a : b; }
 static inline int32_t min32(int32_t a, int32_t b) { return a < b ? a : b; }
 static inline int32_t max32(int32_t a, int32_t b) { return a > b ? a : b; }
 static inline uint8_t clamp8(int32_t x) { return x < 0 ? 0 : x > 255 ? 255 : x; }
@@ -310,6 +312,88 @@ void bgra_to_rgb(const uint8_t *restrict bgra, int32_t n, uint8_t *restrict rgb)
 	}
 }
 
+void recolor(const uint16_t *restrict depth, uint8_t *restrict rgb, int32_t n,
+	     const uint8_t *restrict red, const uint8_t *restrict green,
+	     const uint8_t *restrict blue)
+{
+	for (int32_t first = 0; first < n; first += 8) {
+		uint64_t eight[2] = { 1 };
+		if (n - first >= 8)
+			memcpy(eight, depth + first, sizeof(eight));
+		if ((eight[0] | eight[1]) == 0)
+			continue; // no point among the next eight pixels
+		for (uint8_t *p = rgb + 3 * first; p < rgb + 3 * min32(first + 8, n); p += 3) {
+			p[0] = red[p[0]];
+			p[1] = green[p[1]];
+			p[2] = blue[p[2]];
+		}
+	}
+}
+
+// A surface's neighbouring pixels differ in depth by at most depth/2^STEP_SHIFT.
+enum { STEP_SHIFT = 5 };
+
+VECTORISED
+void edges(const uint16_t *restrict depth, int32_t width, int32_t height, int32_t stride,
+	   uint8_t *restrict edge)
+{
+	memset(edge, 1, width);
+	for (int32_t y = 1; y < height - 1; y++) {
+		const uint16_t *row = depth + (int64_t)y * stride, *up = row - stride, *down = row + stride;
+		uint8_t *out = edge + (int64_t)y * stride;
+		out[0] = out[width - 1] = 1;
+		for (int32_t x = 1; x < width - 1; x++) {
+			uint16_t z = row[x], step = z >> STEP_SHIFT;
+			uint16_t hi = max16(max16(row[x - 1], row[x + 1]), max16(up[x], down[x]));
+			uint16_t lo = min16(min16(row[x - 1], row[x + 1]), min16(up[x], down[x]));
+			hi = max16(hi, max16(max16(up[x - 1], up[x + 1]), max16(down[x - 1], down[x + 1])));
+			lo = min16(lo, min16(min16(up[x - 1], up[x + 1]), min16(down[x - 1], down[x + 1])));
+			uint16_t over = max16(max16(hi, z) - z, z - min16(lo, z));
+			out[x] = (over > step) & (z != 0) ? 1 : 0;
+		}
+	}
+	memset(edge + (int64_t)(height - 1) * stride, 1, width);
+}
+
+// inner returns the offset from depth and edge to a pixel of the same surface that is not on its
+// edge, r rows or columns away, or 0.
+static inline int32_t inner(const uint16_t *depth, const uint8_t *edge, int32_t stride, int32_t r)
+{
+	const int32_t to[8] = {
+		1, -1, stride, -stride, stride + 1, stride - 1, 1 - stride, -1 - stride,
+	};
+	int32_t z = *depth, step = r * (z >> STEP_SHIFT), found = 0;
+	for (int i = 0; i < 8; i++) {
+		int32_t k = r * to[i], d = depth[k] - z;
+		found |= ((edge[k] == 0) & (d <= step) & (d >= -step)) << i;
+	}
+	return found ? r * to[__builtin_ctz(found)] : 0;
+}
+
+void inset(const uint16_t *restrict depth, const uint8_t *restrict edge, int32_t width,
+	   int32_t height, int32_t stride, int32_t radius, uint8_t *restrict rgb)
+{
+	const int32_t rim = radius + 1;
+
+	for (int32_t y = rim; y < height - rim; y++) {
+		const int64_t row = (int64_t)y * stride;
+		for (int32_t first = 0; first + 8 <= width; first += 8) {
+			uint64_t marks; // a bit in each marked pixel's byte
+			memcpy(&marks, edge + row + first, sizeof(marks));
+			for (; marks != 0; marks &= marks - 1) {
+				int32_t x = first + (__builtin_ctzll(marks) >> 3);
+				if (x < rim || x >= width - rim)
+					continue;
+				const int64_t i = row + x;
+				int32_t from = inner(depth + i, edge + i, stride, radius);
+				if (from == 0)
+					from = inner(depth + i, edge + i, stride, rim);
+				memmove(rgb + 3 * i, rgb + 3 * (i + from), 3);
+			}
+		}
+	}
+}
+
 // MAX_SPAN bounds the colour pixels between neighbouring depth pixels. Real lenses need at most
 // about eight; more means the lens model is outside its valid range.
 enum { MAX_SPAN = 64 };
@@ -488,6 +572,40 @@ void erode(uint16_t *restrict depth, int32_t width, int32_t height, int32_t radi
 	}
 	for (int32_t i = 0; i < width * height; i++)
 		depth[i] = (low[i] == 0) | (depth[i] - low[i] > step) ? 0 : depth[i];
+}
+
+// steep returns a nonzero value if the differences of depth z to a and b, which may be holes but not
+// both, exceed limit.
+static inline uint16_t steep(uint16_t z, uint16_t a, uint16_t b, uint16_t limit)
+{
+	uint16_t to_a = max16(a, z) - min16(a, z), to_b = max16(b, z) - min16(b, z);
+	uint16_t excess = max16(min16(to_a, to_b), limit) - limit;
+	return min16(excess, a | b);
+}
+
+VECTORISED
+void grazing(const uint16_t *restrict in, uint16_t *restrict out, int32_t width, int32_t height,
+	     const uint16_t *restrict slope)
+{
+	memcpy(out, in, width * sizeof(*in));
+	for (int32_t y = 1; y < height - 1; y++) {
+		const uint16_t *row = in + (int64_t)y * width, *up = row - width, *down = row + width;
+		const uint16_t *k = slope + (int64_t)y * width;
+		uint16_t *to = out + (int64_t)y * width;
+		to[0] = row[0];
+		to[width - 1] = row[width - 1];
+		for (int32_t x = 1; x < width - 1; x++) {
+			uint16_t z = row[x], limit = (uint32_t)z * k[x] >> 16;
+			uint16_t diagonal = limit + (limit >> 2) + (limit >> 3);
+			uint16_t flies = steep(z, row[x - 1], row[x + 1], limit) |
+					 steep(z, up[x], down[x], limit) |
+					 steep(z, up[x - 1], down[x + 1], diagonal) |
+					 steep(z, up[x + 1], down[x - 1], diagonal);
+			to[x] = flies ? 0 : z;
+		}
+	}
+	memcpy(out + (int64_t)(height - 1) * width, in + (int64_t)(height - 1) * width,
+	       width * sizeof(*in));
 }
 
 VECTORISED

@@ -81,6 +81,20 @@ void planes_to_rgb(const uint8_t *y, const uint8_t *cb, const uint8_t *cr,
 		   const struct layout *layout, uint8_t *rgb);
 void bgra_to_rgb(const uint8_t *bgra, int32_t n, uint8_t *rgb);
 
+// recolor maps the levels of n RGB pixels with depth by a table for each channel.
+void recolor(const uint16_t *depth, uint8_t *rgb, int32_t n, const uint8_t *red,
+	     const uint8_t *green, const uint8_t *blue);
+
+// edges marks the points on a surface's edge, with a hole or a depth step among their eight
+// neighbours, and the image's border. Rows are stride pixels apart.
+void edges(const uint16_t *depth, int32_t width, int32_t height, int32_t stride, uint8_t *edge);
+
+// inset copies to each point that edges marked the colour of one that is not marked on the same
+// surface, radius pixels away or else one more. It changes none without such a point, or near the
+// border.
+void inset(const uint16_t *depth, const uint8_t *edge, int32_t width, int32_t height,
+	   int32_t stride, int32_t radius, uint8_t *rgb);
+
 // warp renders the depth image as triangles between neighbouring pixels into a width×height buffer
 // of doubled nearest depths. The lowest bit marks points that clipping removes after they have
 // occluded others; kept is depth after clipping. A triangle that spans more than max_ratio of its
@@ -100,6 +114,12 @@ void clip_box(uint16_t *depth, int32_t n, const float *x, const float *y, const 
 // tmp and low have width×height elements.
 void erode(uint16_t *depth, int32_t width, int32_t height, int32_t radius, int32_t step,
 	   uint16_t *tmp, uint16_t *low);
+
+// grazing copies in to out, leaving out pixels whose neighbours on both sides, in any of the four
+// directions through the pixel, are a hole or differ by more than depth·slope/65536 (11/8 of it
+// diagonally), unless both are holes. slope has an element for each pixel.
+void grazing(const uint16_t *in, uint16_t *out, int32_t width, int32_t height,
+	     const uint16_t *slope);
 
 // isolated copies in to out, leaving out pixels with fewer than min_neighbors other pixels within
 // ±band in their (2·radius+1)² window. padded has (width+2·radius)×(height+2·radius) elements.

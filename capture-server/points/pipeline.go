@@ -33,6 +33,7 @@ type pipeline struct {
 	toDepth camera.Transform // from the space of the tracks' pixels to the depth camera's
 	ended   atomic.Bool
 	pose    atomic.Pointer[camera.Transform] // from the depth camera's space to studio space
+	gain    atomic.Pointer[depthmap.Gain]
 
 	// Used by the capturing goroutine only.
 	sequence uint32
@@ -44,6 +45,7 @@ type pipeline struct {
 	// Used by the encoding goroutine only.
 	grid    pointcloud.Grid
 	mapped  *camera.Transform // pose set in mapper
+	matched *depthmap.Gain    // gain set in mapper
 	lastErr string
 	gray    int       // captures without usable colour
 	warned  time.Time // about them
@@ -58,7 +60,7 @@ type capture struct {
 
 func newPipeline(of *Medium, number int, c Camera) (*pipeline, error) {
 	cfg := of.cfg.Cloud
-	cfg.Pose = c.Pose
+	cfg.Pose, cfg.Gain = c.Pose, depthmap.Gain{}
 	m, err := depthmap.New(c.Source.Calibration(), cfg)
 	if err != nil {
 		return nil, err
@@ -78,6 +80,7 @@ func newPipeline(of *Medium, number int, c Camera) (*pipeline, error) {
 	}
 	l.period = time.Duration(float64(time.Second) / rate)
 	l.move(c.Pose)
+	l.match(c.Gain)
 	var lens camera.Intrinsics
 	lens, l.toDepth = m.Output()
 	qualities := []string{qualityFull}
@@ -115,6 +118,13 @@ func (l *pipeline) move(pose camera.Transform) {
 		pose = camera.Identity
 	}
 	l.pose.Store(&pose)
+}
+
+// match sets the gain from the next frame on.
+func (l *pipeline) match(gain depthmap.Gain) {
+	if l.m.cfg.MatchColors {
+		l.gain.Store(&gain)
+	}
 }
 
 // gridPose returns the transform from the space of the tracks' pixels to studio space.
@@ -228,6 +238,10 @@ func (l *pipeline) publish(c *capture) {
 	if pose := l.pose.Load(); pose != l.mapped {
 		l.mapped = pose
 		l.mapper.SetPose(*pose)
+	}
+	if gain := l.gain.Load(); gain != nil && gain != l.matched {
+		l.matched = gain
+		l.mapper.SetGain(*gain)
 	}
 	every := l.m.every()
 	err := l.mapper.MapRows(&c.Frame, &l.grid, every)

@@ -30,9 +30,11 @@ import (
 
 // Config configures a Medium. Zero fields mean the defaults.
 type Config struct {
-	// Cloud configures the mapping of captures to points. Its Pose is ignored in favour of
-	// Camera.Pose.
-	Cloud        depthmap.Config
+	// Cloud configures the mapping of captures to points. Its Pose and Gain are ignored in favour of
+	// Camera's.
+	Cloud depthmap.Config
+	// MatchColors applies the cameras' gains.
+	MatchColors  bool
 	Layout       pointcloud.Layout // 0 is LayoutGrid
 	Descriptions int               // 1 or 4; 0 is 1
 	// Low adds to each camera a track with every second pixel in x and y.
@@ -60,6 +62,8 @@ type Camera struct {
 	Source source.Source
 	// Pose maps the depth camera's space to studio space; the zero Transform is Identity.
 	Pose camera.Transform
+	// Gain is applied to colours if Config.MatchColors is set.
+	Gain depthmap.Gain
 }
 
 // Medium publishes the cameras of a session.
@@ -170,6 +174,23 @@ func (m *Medium) Place(poses map[int]camera.Transform) error {
 		return err
 	}
 	m.session.Changed()
+	return nil
+}
+
+// Match sets gains by camera number. Without Config.MatchColors it only checks them. If any gain is
+// invalid it changes none.
+func (m *Medium) Match(gains map[int]depthmap.Gain) error {
+	for n, gain := range gains {
+		if n < 0 || n >= len(m.pipelines) {
+			return fmt.Errorf("gain of camera %d: the session has only %d cameras", n, len(m.pipelines))
+		}
+		if err := gain.Validate(); err != nil {
+			return fmt.Errorf("camera %d: %w", n, err)
+		}
+	}
+	for n, gain := range gains {
+		m.pipelines[n].match(gain)
+	}
 	return nil
 }
 

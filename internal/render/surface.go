@@ -37,13 +37,15 @@ type sheet struct {
 	Surface
 	focal float64
 	gap   float32 // depth step between neighbors of one surface, per unit of depth
+
+	oneSided bool
 }
 
 func newSheet(s Surface) *sheet {
 	// The rays of neighboring pixels near the center are 1/focal apart.
 	at := s.Grid.Height/2*s.Grid.Width + s.Grid.Width/2
 	focal := 1 / float64(s.Rays.X[at+1]-s.Rays.X[at])
-	return &sheet{s, focal, float32(steepest / focal)}
+	return &sheet{Surface: s, focal: focal, gap: float32(steepest / focal)}
 }
 
 // depth returns a pixel's depth, or 0.
@@ -142,18 +144,20 @@ func (s *sheet) ray(x, y float64) (float64, float64, bool) {
 }
 
 // normal estimates the surface's normal in camera space, from readings up to three pixels away, as
-// the sensor's noise between neighbors is of the order of their distance.
-func (s *sheet) normal(x, y int, z float32) [3]float64 {
+// the sensor's noise between neighbors is of the order of their distance. inside is the share of
+// the four directions in which the surface extends that far.
+func (s *sheet) normal(x, y int, z float32) (normal [3]float64, inside float32) {
 	slope := func(dx, dy int) float64 {
-		var ends [2]float64
-		var at [2]int
+		ends, at := [2]float64{float64(z), float64(z)}, [2]int{}
 		for i, sign := range [2]int{-1, 1} {
-			ends[i] = float64(z)
 			for d := span; d > 0; d-- {
 				if q := s.depth(x+sign*d*dx, y+sign*d*dy); s.joined(z, q, d) {
 					ends[i], at[i] = float64(q), sign*d
 					break
 				}
+			}
+			if at[i] == sign*span {
+				inside += 0.25
 			}
 		}
 		if at[0] == at[1] {
@@ -164,20 +168,7 @@ func (s *sheet) normal(x, y int, z float32) [3]float64 {
 	gx, gy := slope(1, 0), slope(0, 1)
 	i := y*s.Grid.Width + x
 	rx, ry, step := float64(s.Rays.X[i]), float64(s.Rays.Y[i]), float64(z)/s.focal
-	return cross([3]float64{rx * gy, step + ry*gy, gy}, [3]float64{step + rx*gx, ry * gx, gx})
-}
-
-// inside is the share of directions in which the surface continues for four pixels.
-func (s *sheet) inside(x, y int, z float32) float32 {
-	n := 0
-	for _, d := range [4][2]int{{-1, 0}, {1, 0}, {0, -1}, {0, 1}} {
-		for _, far := range [2]int{2, 4} {
-			if s.joined(z, s.depth(x+far*d[0], y+far*d[1]), far) {
-				n++
-			}
-		}
-	}
-	return float32(n) / 8
+	return cross([3]float64{rx * gy, step + ry*gy, gy}, [3]float64{step + rx*gx, ry * gx, gx}), inside
 }
 
 // weight is a camera's share of a sample's color: large where it sees the surface frontally, from
@@ -189,8 +180,8 @@ func weight(normal, toSensor, toEye [3]float64, inside float32, distance float64
 	return float32(facing*facing*math.Pow(similar, 8)*in*in*1e6/(distance*distance)) + leastWeight
 }
 
-// Surfaces draws the cameras' surfaces, blended by weight where they coincide. Surfaces that face away
-// from the viewer are not drawn. Options.Sensors is not used.
+// Surfaces draws the cameras' surfaces, blended by weight where they coincide. Of several cameras'
+// surfaces, those that face away from the viewer are not drawn. Options.Sensors is not used.
 func Surfaces(opts Options, surfaces ...Surface) (*image.RGBA, error) {
 	var clouds []pointcloud.Points
 	if opts.Eye == nil && opts.Fit == nil {
@@ -204,6 +195,7 @@ func Surfaces(opts Options, surfaces ...Surface) (*image.RGBA, error) {
 			return nil, fmt.Errorf("render: surface %d: %w", i, err)
 		}
 		sheets[i] = newSheet(s)
+		sheets[i].oneSided = len(surfaces) > 1
 	}
 	return opts.draw(clouds, func(v *view, _ scene) { v.surfaces(sheets) })
 }
@@ -264,12 +256,13 @@ func (v *view) sheet(s *sheet, put func(at int, depth float32, rgb [3]float32, w
 			}
 			i := y*s.Grid.Width + x
 			center := place([3]float64{float64(s.Rays.X[i] * z), float64(s.Rays.Y[i] * z), float64(z)})
-			normal, toSensor := unit(minus(place(s.normal(x, y, z)), sensor)), minus(sensor, center)
+			n, inside := s.normal(x, y, z)
+			normal, toSensor := unit(minus(place(n), sensor)), minus(sensor, center)
 			toEye := unit(scale(center, -1))
-			if dot(normal, toEye) <= 0 {
+			if s.oneSided && dot(normal, toEye) <= 0 {
 				continue
 			}
-			w := weight(normal, unit(toSensor), toEye, s.inside(x, y, z), length(toSensor))
+			w := weight(normal, unit(toSensor), toEye, inside, length(toSensor))
 			v.quad(&q, place, w, put)
 		}
 	}

@@ -94,7 +94,7 @@ func TestSurfaceIsNotStretched(t *testing.T) {
 func TestSurfaceFacesItsSensor(t *testing.T) {
 	behind := camera.Transform{R: [9]float64{-1, 0, 0, 0, 1, 0, 0, 0, -1}, T: [3]float64{0, 0, 4000}}
 	var depth []float32
-	if _, err := Surfaces(Options{Width: 80, Height: 60, Eye: &behind, Depth: &depth}, wall(nil)); err != nil {
+	if _, err := Surfaces(Options{Width: 80, Height: 60, Eye: &behind, Depth: &depth}, wall(nil), wall(nil)); err != nil {
 		t.Fatal(err)
 	}
 	if n := empty(depth); n != len(depth) {

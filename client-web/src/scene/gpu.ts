@@ -1,6 +1,5 @@
-/** Drawing times, in ms, above which fewer points are drawn and below which more are drawn. */
+/** Drawing time, in ms, above which only one picture may be in flight. */
 const SLOW = 250;
-const QUICK = 100;
 /** Number of drawing times whose median is judged, since a single stall need not be the GPU's fault. */
 const TOGETHER = 3;
 /** Factor by which one step thins out the points. */
@@ -12,6 +11,13 @@ const RETRY_AFTER = 4;
 const MAX_RETRY_AFTER = 64;
 /** Maximum stride. */
 const COARSEST = 64;
+
+/** Drawing times, in ms, above which fewer points are drawn and below which more are drawn. */
+export interface Limits {
+  readonly slow: number;
+  readonly quick: number;
+}
+
 interface Picture {
   readonly fence: WebGLSync;
   readonly submitted: number;
@@ -35,7 +41,10 @@ export class GpuQueue {
   #wait = 0;
   #retryAfter = RETRY_AFTER;
 
-  constructor(private readonly gl: WebGL2RenderingContext) {}
+  constructor(
+    private readonly gl: WebGL2RenderingContext,
+    public limits: Limits,
+  ) {}
 
   /**
    * Polls the fences and returns true if no further picture may be submitted. Two may be in flight,
@@ -65,21 +74,22 @@ export class GpuQueue {
   }
 
   #judge(): void {
+    const { slow, quick } = this.limits;
     this.#times.push(this.took);
     if (this.#times.length < TOGETHER) return;
     const median = this.#times.sort((a, b) => a - b)[TOGETHER >> 1]!;
     this.#times.length = 0;
     const change = this.#change;
     this.#change = undefined;
-    if (change && (change.stride < this.stride ? median > (1 - WORTH) * change.median : median > SLOW)) {
+    if (change && (change.stride < this.stride ? median > (1 - WORTH) * change.median : median > slow)) {
       this.stride = change.stride;
       this.#wait = this.#retryAfter;
       this.#retryAfter = Math.min(2 * this.#retryAfter, MAX_RETRY_AFTER);
     } else if (this.#wait > 0) {
       this.#wait--;
-    } else if (median > SLOW && this.stride < COARSEST) {
+    } else if (median > slow && this.stride < COARSEST) {
       this.#try(Math.min(COARSEST, THINNER * this.stride), median);
-    } else if (median < QUICK && this.stride > 1) {
+    } else if (median < quick && this.stride > 1) {
       this.#try(this.stride / 2, median);
     }
   }

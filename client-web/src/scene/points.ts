@@ -1,14 +1,38 @@
 import {
-  BufferAttribute, BufferGeometry, ExternalTexture, GLSL3, Mesh, RawShaderMaterial, Sphere, Vector3, type WebGLRenderer,
+  BufferAttribute, BufferGeometry, DoubleSide, ExternalTexture, GLSL3, Mesh, RawShaderMaterial,
+  Sphere, Vector3, type WebGLRenderer,
 } from "three";
 import { formOf, wordsPerPoint } from "../media/points/layout.ts";
 import type { CameraTrack, Transform } from "../media/points/track.ts";
 import fragmentShader from "./points.frag?raw";
 import vertexShader from "./points.vert?raw";
+import { Surface } from "./surface.ts";
 import { allocate, fill } from "./textures.ts";
+
+/** Frames with a grid are drawn as a surface or as points; others, and thinned ones, as points. */
+export type Look = "surface" | "points";
 
 /** Points per texture row. */
 const ROW = 4096;
+
+/** Largest stride whose gaps a surface closes. */
+const COARSEST_SURFACE = 16;
+
+/**
+ * Keeps the points of every n-th row and column, at a ratio of 1 to `stride`, a power of two. Returns their number.
+ */
+export function thin(words: Uint32Array, points: number, stride: number): number {
+  const columns = 2 ** Math.floor(Math.log2(stride) / 2) - 1;
+  const rows = stride / (columns + 1) - 1;
+  const mask = columns | (rows << 12);
+  let n = 0;
+  for (let i = 0; i < 2 * points; i += 2) {
+    if (words[i]! & mask) continue;
+    words[n++] = words[i]!;
+    words[n++] = words[i + 1]!;
+  }
+  return n / 2;
+}
 
 /** The index buffer shared by all cameras, with two triangles for every four vertices. */
 export class Quads {
@@ -40,19 +64,22 @@ export interface SharedUniforms {
   readonly height: { value: number };
   /** Edge of a point, in units of the distance between neighbouring points. */
   readonly spread: { value: number };
-  /** Every stride-th point is drawn; a power of two. */
+  /** One in `stride` points is drawn; a power of two. */
   readonly stride: { value: number };
+  /** Whether there is more than one camera. */
+  readonly several: { value: boolean };
 }
 
 /**
- * One camera's points. The vertex shader builds quads from gl_VertexID, the words of the newest
- * frame and the camera's ray table. Allocates only when frames grow.
+ * One camera's surface or points. The vertex shader builds quads from gl_VertexID, the words of the
+ * newest frame and the camera's ray table. Allocates only when frames grow.
  */
 export class CameraPoints {
   readonly object: Mesh<BufferGeometry, RawShaderMaterial>;
   readonly #gl: WebGL2RenderingContext;
   readonly #words = new ExternalTexture();
   readonly #rays = new ExternalTexture();
+  readonly #surface: Surface | undefined;
   #capacity = 0; // rows
   points = 0;
   #pose!: Transform;
@@ -64,16 +91,26 @@ export class CameraPoints {
     private readonly quads: Quads,
   ) {
     this.#gl = renderer.getContext() as WebGL2RenderingContext;
+    const pixels = formOf(track.layout) === "pixels";
+    const { width, height, fx, fy } = track.grid;
+    const focal = (fx + fy) / 2;
+    if (pixels) this.#surface = new Surface(renderer, width, height, focal);
     const material = new RawShaderMaterial({
       glslVersion: GLSL3,
+      side: DoubleSide,
       vertexShader,
       fragmentShader,
       uniforms: {
         ...shared,
         words: { value: this.#words },
         rays: { value: this.#rays },
-        hasRays: { value: formOf(track.layout) === "pixels" },
-        focal: { value: (track.grid.fx + track.grid.fy) / 2 },
+        // Unused samplers need a texture of their type, too.
+        shape: { value: this.#surface?.shape ?? this.#words },
+        paint: { value: this.#surface?.paint ?? this.#words },
+        surface: { value: false },
+        stride: { value: 1 },
+        hasRays: { value: pixels },
+        focal: { value: focal },
       },
     });
     const geometry = new BufferGeometry();
@@ -113,10 +150,14 @@ export class CameraPoints {
   }
 
   /** Uploads a frame in the form of the track's layout. */
-  upload(words: Uint32Array, points: number): void {
+  upload(words: Uint32Array, points: number, look: Look): void {
     const gl = this.#gl;
     const size = wordsPerPoint[formOf(this.track.layout)];
     const three = size === 3;
+    this.points = points;
+    this.#thinned = this.#isSurface(look) ? this.shared.stride.value : 1;
+    if (this.#thinned > 1) points = thin(words, points, this.#thinned);
+    this.#drawn = points;
     const rows = Math.ceil(points / ROW);
     if (rows > this.#capacity) {
       this.#free(this.#words);
@@ -138,17 +179,33 @@ export class CameraPoints {
       if (rest > 0)
         gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, full, rest, 1, format, gl.UNSIGNED_INT, words, full * ROW * size);
     }
-    this.points = points;
+    this.#computed = false;
     const index = this.quads.index(points);
     if (this.object.geometry.index !== index) this.object.geometry.setIndex(index);
-    this.thin();
     this.#show();
   }
 
-  /** Applies the shared stride to the number of points drawn. */
-  thin(): void {
-    this.object.geometry.setDrawRange(0, 6 * Math.floor(this.points / this.shared.stride.value));
+  #isSurface(look: Look): boolean {
+    return this.#surface !== undefined && look === "surface" && this.shared.stride.value <= COARSEST_SURFACE;
   }
+
+  /** Prepares the newest frame for drawing in the chosen look. */
+  prepare(look: Look): void {
+    const { uniforms } = this.object.material;
+    const surface = this.#isSurface(look);
+    const stride = surface ? 1 : Math.max(1, this.shared.stride.value / this.#thinned);
+    uniforms["surface"]!.value = surface;
+    uniforms["stride"]!.value = stride;
+    this.object.geometry.setDrawRange(0, 6 * Math.floor(this.#drawn / stride));
+    if (!surface || this.#computed || !this.object.visible) return;
+    const [words, rays] = [this.#words.sourceTexture, this.#rays.sourceTexture] as WebGLTexture[];
+    this.#surface!.compute(words!, rays!, this.#drawn);
+    this.#computed = true;
+  }
+  #computed = false;
+  /** Points of the uploaded frame, one in #thinned of the frame's. */
+  #drawn = 0;
+  #thinned = 1;
 
   #show(): void {
     const rays = formOf(this.track.layout) !== "pixels" || this.#rays.sourceTexture !== null;
@@ -163,6 +220,7 @@ export class CameraPoints {
   dispose(): void {
     this.#free(this.#words);
     this.#free(this.#rays);
+    this.#surface?.dispose();
     this.object.removeFromParent();
     this.object.geometry.dispose();
     this.object.material.dispose();

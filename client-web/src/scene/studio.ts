@@ -2,13 +2,22 @@ import { Color, GridHelper, Group, Matrix4, PerspectiveCamera, Scene, Vector3, W
 import type { Subject } from "../media/points/subject.ts";
 import { samePose, sameTrack, type CameraTrack, type Transform } from "../media/points/track.ts";
 import type { View } from "../media/points/viewselect.ts";
-import { GpuQueue } from "./gpu.ts";
-import { CameraPoints, Quads, type SharedUniforms } from "./points.ts";
+import { GpuQueue, type Limits } from "./gpu.ts";
+import { CameraPoints, Quads, type Look, type SharedUniforms } from "./points.ts";
 import type { Sphere } from "../media/tiles/track.ts";
 import { VideoSphere } from "./sphere.ts";
 import { Walk } from "./walk.ts";
 
 export type Theme = "dark" | "light";
+
+/**
+ * Drawing times, in ms, above which fewer points are drawn and below which more are drawn. A thinned surface has no
+ * gaps, but thinned points do.
+ */
+const LIMITS: Readonly<Record<Look, Limits>> = {
+  surface: { slow: 60, quick: 20 },
+  points: { slow: 250, quick: 100 },
+};
 
 /** Half-life of the distance between view and subject while following, ms. */
 const FOLLOW_HALF = 400;
@@ -26,7 +35,9 @@ export class Studio {
   readonly #leaving = new Map<number, CameraPoints>();
   /** Centres of the cameras' subjects in camera coordinates, mm. */
   readonly #subjects = new Map<number, Vector3>();
-  readonly #shared: SharedUniforms = { height: { value: 1 }, spread: { value: 1.4 }, stride: { value: 1 } };
+  readonly #shared: SharedUniforms = {
+    height: { value: 1 }, spread: { value: 1.4 }, stride: { value: 1 }, several: { value: false },
+  };
   readonly #gpu: GpuQueue;
   readonly #quads = new Quads();
   readonly #studio = new Group(); // millimetres to metres, y up
@@ -53,7 +64,7 @@ export class Studio {
 
   constructor(readonly canvas: HTMLCanvasElement) {
     this.renderer = new WebGLRenderer({ canvas, antialias: false, powerPreference: "high-performance" });
-    this.#gpu = new GpuQueue(this.renderer.getContext() as WebGL2RenderingContext);
+    this.#gpu = new GpuQueue(this.renderer.getContext() as WebGL2RenderingContext, LIMITS[this.#look]);
     this.renderer.xr.enabled = true;
     this.renderer.xr.setReferenceSpaceType("local-floor");
     this.controls = new Walk(this.camera, canvas, () => (this.dirty = true));
@@ -149,6 +160,17 @@ export class Studio {
     this.dirty = true;
   }
 
+  get look(): Look {
+    return this.#look;
+  }
+
+  set look(look: Look) {
+    this.#look = look;
+    this.#gpu.limits = LIMITS[look];
+    this.dirty = true;
+  }
+  #look: Look = "surface";
+
   /** Replaces the scene's cameras with the catalog's. */
   setCameras(tracks: readonly CameraTrack[]): void {
     const wanted = new Map(tracks.map((t) => [t.camera, t]));
@@ -172,6 +194,7 @@ export class Studio {
       this.#points.set(t.camera, p);
       this.#studio.add(p.object);
     }
+    this.#shared.several.value = this.#points.size > 1;
     this.#inside();
     this.#placeStudio();
   }
@@ -209,7 +232,7 @@ export class Studio {
   upload(camera: number, words: Uint32Array, points: number, subject: Subject | undefined): void {
     const p = this.#points.get(camera);
     if (!p) return;
-    p.upload(words, points);
+    p.upload(words, points, this.#look);
     if (p.object.visible) this.#leave(camera);
     this.dirty = true;
     if (!subject) return;
@@ -323,12 +346,6 @@ export class Studio {
     return { took: this.#gpu.took, share: 1 / this.#gpu.stride };
   }
 
-  #thin(stride: number): void {
-    if (this.#shared.stride.value === stride) return;
-    this.#shared.stride.value = stride;
-    for (const p of [...this.#points.values(), ...this.#leaving.values()]) p.thin();
-  }
-
   /** Draws the scene if it changed, and returns whether it did. `now` is in ms. */
   draw(now: number): boolean {
     const dt = Math.min(100, now - this.#last);
@@ -342,11 +359,16 @@ export class Studio {
     if (!this.dirty && !xr) return false;
     this.dirty = false;
     this.#shared.height.value = xr ? xrHeight(this.renderer.xr.getBaseLayer(), this.canvas.height) : this.canvas.height;
-    this.#thin(this.#gpu.stride);
-    this.sphere?.update();
+    this.#prepare(this.#gpu.stride);
     this.renderer.render(this.scene, this.camera);
     if (!xr) this.#gpu.submitted(performance.now());
     return true;
+  }
+
+  #prepare(stride: number): void {
+    this.#shared.stride.value = stride;
+    for (const p of [...this.#points.values(), ...this.#leaving.values()]) p.prepare(this.#look);
+    this.sphere?.update();
   }
 
   #followSubject(dt: number): void {
@@ -362,8 +384,7 @@ export class Studio {
 
   /** Renders the current view as a PNG. */
   picture(): Promise<Blob> {
-    this.#thin(1);
-    this.sphere?.update();
+    this.#prepare(1);
     this.renderer.render(this.scene, this.camera); // the drawing buffer is not preserved
     return new Promise((resolve, reject) => {
       this.canvas.toBlob((b) => (b ? resolve(b) : reject(new Error("cannot create an image"))), "image/png");

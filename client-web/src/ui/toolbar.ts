@@ -59,6 +59,7 @@ export function bindToolbar(
   const actions: Record<string, () => void> = {
     KeyF: toggle("follow", () => studio.follow, (on) => (studio.follow = on)),
     KeyV: toggle("walk", () => studio.controls.mode === "walk", (on) => (studio.controls.mode = on ? "walk" : "orbit")),
+    KeyU: toggle("surface", () => studio.look === "surface", (on) => (studio.look = on ? "surface" : "points")),
     KeyG: toggle("grid", () => studio.grid, (on) => (studio.grid = on)),
     KeyH: toggle("figures", () => !stats.hidden, (on) => {
       stats.hidden = !on;
@@ -143,7 +144,7 @@ function fitVolume(sound: Sounding): void {
 export function fitToolbar(studio: Studio, sound: Sounding): void {
   const { inside } = studio.controls;
   applyTheme(studio);
-  for (const id of ["home", "follow", "walk", "grid", "light"])
+  for (const id of ["home", "follow", "walk", "surface", "grid", "light"])
     document.querySelector<HTMLElement>(`button#${id}`)!.hidden = inside;
   document.querySelector<HTMLElement>("button#sound")!.hidden = sound.tracks.length === 0;
   fitVolume(sound);

@@ -6,7 +6,7 @@ import type { Page } from "playwright-core";
 import { describe, expect, it } from "vitest";
 import { Fixture, message, reliable, small } from "./fixture.ts";
 import { freePort, hide, hideable, metric, shows, stats, until, type Program } from "./lab.ts";
-import { canvasPicture, compare, type Picture } from "./picture.ts";
+import { canvasPicture, compare, type Difference, type Picture } from "./picture.ts";
 
 const fixture = new Fixture();
 const { lab, open } = fixture;
@@ -45,7 +45,7 @@ describe("a live session", () => {
     ["in datagrams, some of them lost", "--layout", "a", "--fps", "1", "--descriptions", "4", "--datagrams", "9",
       ...reliable],
   ];
-  it.each(layouts)("renders the scene like the reference: %s", async (_, ...args) => {
+  it.each(layouts)("draws points like the reference: %s", async (_, ...args) => {
     await fixture.publisher("picture", ...small, ...args);
     const page = await fixture.view(lab.link(fixture.port, "picture"));
     await shows(page, 2);
@@ -56,27 +56,42 @@ describe("a live session", () => {
       console.log(JSON.stringify(s.parts));
       expect(s.frames_lost).toBe(0);
     }
-    const matrix = await page.evaluate(() => {
-      const { studio } = window.holocast!;
-      studio.setTheme("dark");
-      studio.grid = false;
-      studio.lookAt([0.7, 1.5, 1.8], [0, 1.2, -0.4]); // away from the camera, for parallax
-      return studio.projection(0)!.join(",");
-    });
-    let got = await canvasPicture(page);
-    const size = ["--viewport", `${got.width}x${got.height}`];
-    const rgba = lab.publisherOutput(...small, ...args.slice(0, 2), ...size, "--reference", matrix);
-    const want: Picture = { width: got.width, height: got.height, rgba };
-    // A frame may lack descriptions that were lost or arrived late.
-    await until("a picture like the reference", async () => {
-      got = await canvasPicture(page);
-      const { worst, stray } = compare(got, want, BACKGROUND);
-      return worst < 16 && stray < 0.02;
-    }).finally(() => console.log(JSON.stringify(compare(got, want, BACKGROUND))));
-    const { covered, empty } = compare(got, want, BACKGROUND);
+    const { covered, empty } = await looksLikeReference(page, "points", args.slice(0, 2));
     expect(covered).toBeGreaterThan(300);
     expect(empty).toBeGreaterThan(100);
   });
+
+  it.each([["one description", 1], ["four descriptions", 4]])("draws surfaces like the reference: %s", async (_, n) => {
+    await fixture.publisher("surface", ...small, "--layout", "a", "--descriptions", String(n));
+    const page = await fixture.view(lab.link(fixture.port, "surface"));
+    await shows(page, 2);
+    const { covered } = await looksLikeReference(page, "surface", ["--layout", "a"]);
+    expect(covered).toBeGreaterThan(300);
+  });
+
+  /** Waits for a picture like internal/render's, or that of the publisher. */
+  async function looksLikeReference(page: Page, look: "surface" | "points", layout: string[]): Promise<Difference> {
+    const matrix = await page.evaluate((look) => {
+      const { studio } = window.holocast!;
+      studio.setTheme("dark");
+      studio.grid = false;
+      studio.look = look;
+      studio.lookAt([0.7, 1.5, 1.8], [0, 1.2, -0.4]); // away from the camera, for parallax
+      return studio.projection(0)!.join(",");
+    }, look);
+    let got = await canvasPicture(page);
+    const size = ["--viewport", `${got.width}x${got.height}`];
+    const rgba = lab.publisherOutput(...small, ...layout, ...size, "--look", look, "--reference", matrix);
+    const want: Picture = { width: got.width, height: got.height, rgba };
+    let difference = compare(got, want, BACKGROUND);
+    // A frame may lack descriptions that were lost or arrived late.
+    await until("a picture like the reference", async () => {
+      got = await canvasPicture(page);
+      difference = compare(got, want, BACKGROUND);
+      return difference.worst < 16 && difference.stray < 0.02;
+    }).finally(() => console.log(JSON.stringify(difference)));
+    return difference;
+  }
 
   /**
    * Makes a publisher with --hold publish its other frames, waits for a frame after the given one, and then until none

@@ -48,6 +48,7 @@ type options struct {
 	fps           float64
 	hostile       bool
 	matrix        string
+	look          string
 	viewport      string
 	object        bool
 	frames        int
@@ -75,6 +76,7 @@ func main() {
 	flag.Float64Var(&o.fps, "fps", 30, "frames per second")
 	flag.BoolVar(&o.hostile, "hostile", false, "insert malformed objects between the frames")
 	flag.StringVar(&o.matrix, "reference", "", "render the frame with this matrix to clip space: 16 numbers, column-major")
+	flag.StringVar(&o.look, "look", "points", "look of the reference picture: surface or points")
 	flag.StringVar(&o.viewport, "viewport", "960x640", "size of the reference picture")
 	flag.BoolVar(&o.object, "object", false, "write the frame as an object to stdout")
 	flag.IntVar(&o.frames, "frames", 0, "number of frames to publish before falling silent; 0 = unlimited")

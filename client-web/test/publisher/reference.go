@@ -6,32 +6,86 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
+	"holocast/internal/camera"
 	"holocast/internal/pointcloud"
 	"holocast/internal/pointcloud/frametest"
 	"holocast/internal/pointvideo"
+	"holocast/internal/render"
 )
 
-// drawReference renders the scene's points as squares with a depth buffer. The matrix maps
+// drawReference renders the scene as a surface, or its points as squares with a depth buffer. The matrix maps
 // camera coordinates in millimetres to clip space.
 func drawReference(w io.Writer, o options) error {
-	var m [16]float64
-	fields := strings.Split(o.matrix, ",")
-	if len(fields) != len(m) {
-		return fmt.Errorf("--reference: %d numbers, want %d", len(fields), len(m))
+	m, width, height, err := o.view()
+	if err != nil {
+		return err
 	}
-	for i, f := range fields {
-		var err error
-		if m[i], err = strconv.ParseFloat(f, 64); err != nil {
+	var picture []byte // RGBA, alpha 0 = background
+	switch o.look {
+	case "surface":
+		if picture, err = drawSurface(o, m, width, height); err != nil {
 			return err
 		}
+	case "points":
+		picture = drawSquares(o, m, width, height)
+	default:
+		return fmt.Errorf("--look is %q, want surface or points", o.look)
 	}
-	var width, height int
+	_, err = w.Write(picture)
+	return err
+}
+
+func (o options) view() (m [16]float64, width, height int, err error) {
+	fields := strings.Split(o.matrix, ",")
+	if len(fields) != len(m) {
+		return m, 0, 0, fmt.Errorf("--reference: %d numbers, want %d", len(fields), len(m))
+	}
+	for i, f := range fields {
+		if m[i], err = strconv.ParseFloat(f, 64); err != nil {
+			return m, 0, 0, err
+		}
+	}
 	if _, err := fmt.Sscanf(o.viewport, "%dx%d", &width, &height); err != nil {
-		return fmt.Errorf("viewport %q: %w", o.viewport, err)
+		return m, 0, 0, fmt.Errorf("viewport %q: %w", o.viewport, err)
 	}
+	return m, width, height, nil
+}
+
+// drawSurface renders the scene with internal/render, whose eye and lens follow from the matrix.
+func drawSurface(o options, m [16]float64, width, height int) ([]byte, error) {
+	row := func(i int, sign float64) (unit [3]float64, shift, length float64) {
+		length = math.Hypot(m[i], math.Hypot(m[4+i], m[8+i]))
+		f := sign / length
+		return [3]float64{f * m[i], f * m[4+i], f * m[8+i]}, f * m[12+i], length
+	}
+	right, x, across := row(0, 1)
+	down, y, _ := row(1, -1)
+	forward, z, along := row(3, 1)
+	eye := camera.Transform{R: [9]float64(slices.Concat(right[:], down[:], forward[:])), T: [3]float64{x, y, z}}
+	lens := render.Lens{Focal: float64(width) / 2 * across / along, X: float64(width) / 2, Y: float64(height) / 2}
+	scene, sensor := o.scene(), o.lens()
+	rays := sensor.RayTable()
+	var depth []float32
+	img, err := render.Surfaces(render.Options{Width: width, Height: height, Eye: &eye, Lens: &lens, Depth: &depth},
+		render.Surface{Grid: &scene.Grid, Rays: &rays, Pose: camera.Identity})
+	if err != nil {
+		return nil, err
+	}
+	samples := width * render.Supersample
+	for at := range width * height {
+		first := (at/width*samples + at%width) * render.Supersample
+		if math.IsInf(float64(depth[first]), 1) {
+			img.Pix[4*at+3] = 0
+		}
+	}
+	return img.Pix, nil
+}
+
+func drawSquares(o options, m [16]float64, width, height int) []byte {
 	picture := make([]byte, 4*width*height) // alpha 0 = background
 	depth := make([]float64, width*height)
 	for i := range depth {
@@ -65,8 +119,7 @@ func drawReference(w io.Writer, o options) error {
 			}
 		}
 	}
-	_, err := w.Write(picture)
-	return err
+	return picture
 }
 
 // dumpFrames writes frames for benchmarks to dir, named by size and layout. If data has a recording, it

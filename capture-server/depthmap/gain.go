@@ -1,0 +1,68 @@
+package depthmap
+
+// #include "kernels.h"
+import "C"
+
+import (
+	"fmt"
+	"math"
+)
+
+// Gain multiplies a camera's red, green and blue in linear light. The zero Gain is 1, 1, 1.
+type Gain [3]float64
+
+// maxGain and its inverse bound gains.
+const maxGain = 4
+
+// Validate returns an error for a channel outside 1/4 to 4.
+func (g Gain) Validate() error {
+	if g == (Gain{}) {
+		return nil
+	}
+	for c, name := range []string{"red", "green", "blue"} {
+		if !(g[c] >= 1.0/maxGain && g[c] <= maxGain) {
+			return fmt.Errorf("gain of %s is %g, want 0.25 to 4", name, g[c])
+		}
+	}
+	return nil
+}
+
+// Linear returns the linear light of an sRGB value, both 0 to 1 (IEC 61966-2-1).
+func Linear(v float64) float64 {
+	if v <= 0.04045 {
+		return v / 12.92
+	}
+	return math.Pow((v+0.055)/1.055, 2.4)
+}
+
+// SRGB returns the sRGB value, 0 to 1, of linear light. Light above 1 is 1.
+func SRGB(light float64) float64 {
+	if light <= 0.0031308 {
+		return 12.92 * light
+	}
+	return min(1.055*math.Pow(light, 1/2.4)-0.055, 1)
+}
+
+// levels maps sRGB levels, [channel][level].
+type levels [3][256]byte
+
+// levels returns the mapping of levels by the gain, or nil if it changes none.
+func (g Gain) levels() *levels {
+	if g == (Gain{}) || g == (Gain{1, 1, 1}) {
+		return nil
+	}
+	var l levels
+	for c := range l {
+		for level := range l[c] {
+			l[c][level] = byte(255*SRGB(g[c]*Linear(float64(level)/255)) + 0.5)
+		}
+	}
+	return &l
+}
+
+// apply maps the colours of the pixels with depth. A nil l changes none.
+func (l *levels) apply(depth []uint16, rgb []byte) {
+	if l != nil {
+		C.recolor(u16(depth), u8(rgb), C.int32_t(len(depth)), u8(l[0][:]), u8(l[1][:]), u8(l[2][:]))
+	}
+}
