@@ -479,7 +479,7 @@ mod tests {
         let time = Some(NOW as u64 / 1000);
         let hostile: [(Option<u64>, Vec<u8>); 6] = [
             (time, vec![0xf0; 60_000]),
-            (time, vec![0xf0]),
+            (time, vec![0xf3]),
             (time, vec![]),
             (time, vec![0xf8; 100]),
             (time, b"not Opus but text".to_vec()),
@@ -500,6 +500,44 @@ mod tests {
         let (stats, error) = shared.sound_stats(0).unwrap_or_default();
         assert!(stats.buffer_ms <= 1300.0 && stats.counts.far >= 9_000, "{stats:?}");
         assert_eq!(error, "");
+    }
+
+    /// Vectors of internal/loc.
+    #[test]
+    fn accepts_and_refuses_packets_as_go_does() {
+        #[derive(serde::Deserialize)]
+        struct Document {
+            cases: Vec<Case>,
+        }
+        #[derive(serde::Deserialize)]
+        struct Case {
+            name: String,
+            channels: usize,
+            begin: String,
+            bytes: usize,
+            ahead: Nanos,
+            accepted: bool,
+        }
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../internal/loc/testdata/opus-packets.json");
+        let doc: Document = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        assert!(!doc.cases.is_empty());
+        for c in doc.cases {
+            let shared = Shared::new();
+            let mut t = track(0, Some(10 * MS));
+            t.format.as_mut().unwrap().channels = c.channels;
+            shared.set_sounds(&[t]);
+            shared.measures().clock.observe(NOW, NOW, crate::clock::Rtt::default());
+            shared.measures().set_clock(ClockSource::Relay);
+            let begin = c.begin.as_bytes().chunks(2);
+            let mut data: Vec<u8> =
+                begin.map(|b| u8::from_str_radix(std::str::from_utf8(b).unwrap(), 16).unwrap()).collect();
+            data.resize(c.bytes, 0);
+            let timestamp = (NOW + c.ahead * MS) as u64 / 1000;
+            shared.sound_arrived(NOW, 0, packet(Some(timestamp), data));
+            let (stats, _) = shared.sound_stats(0).unwrap();
+            let got = (stats.counts.received, stats.refused + stats.counts.far);
+            assert_eq!(got, if c.accepted { (1, 0) } else { (0, 1) }, "{}: {stats:?}", c.name);
+        }
     }
 
     #[test]
