@@ -281,16 +281,9 @@ impl Shared {
             Ok(packet) => packet,
             Err(why) => {
                 e.refused += 1;
-                e.refused_in_a_row += 1;
-                if e.refused_in_a_row == UNPLAYABLE {
-                    self.note_sound(e, &why);
-                }
-                return;
+                return self.note_refused(e, &why);
             }
         };
-        if std::mem::take(&mut e.refused_in_a_row) >= UNPLAYABLE {
-            e.error.clear();
-        }
         e.replayed = a.replayed || a.playback;
         let packet = (samples as u64 * 1_000_000).div_ceil(u64::from(format.rate)) as Micros;
         let most = if format.packet.is_some() && !e.replayed { LIVE } else { RECORDED };
@@ -316,7 +309,25 @@ impl Shared {
         };
         let previous = a.previous.filter(|p| check(p, &format).is_ok());
         let packet = Packet { timestamp, data: a.data, repeated: false };
-        lock(buffer).add((now - base) / 1000, packet, previous);
+        let now = (now - base) / 1000;
+        let mut b = lock(buffer);
+        let before = b.counts().far;
+        b.add(now, packet, previous);
+        let far = b.counts().far > before;
+        drop(b);
+        if far {
+            let seconds = (timestamp - now).abs() / 1_000_000;
+            self.note_refused(e, &format!("a packet's timestamp is {seconds} s from the session's clock"));
+        } else if std::mem::take(&mut e.refused_in_a_row) >= UNPLAYABLE {
+            e.error.clear();
+        }
+    }
+
+    fn note_refused(&self, e: &mut Entry, why: &str) {
+        e.refused_in_a_row += 1;
+        if e.refused_in_a_row == UNPLAYABLE {
+            self.note_sound(e, why);
+        }
     }
 
     fn note_sound(&self, e: &mut Entry, why: &str) {
@@ -500,6 +511,12 @@ mod tests {
         let (stats, error) = shared.sound_stats(0).unwrap_or_default();
         assert!(stats.buffer_ms <= 1300.0 && stats.counts.far >= 9_000, "{stats:?}");
         assert_eq!(error, "");
+        for _ in 0..UNPLAYABLE {
+            shared.sound_arrived(NOW, 0, packet(Some(NOW as u64 / 1000 + 20_000_000), vec![0xf0; 200]));
+        }
+        let (_, error) = shared.sound_stats(0).unwrap_or_default();
+        let why = "a packet's timestamp is 20 s from the session's clock";
+        assert_eq!(error, format!("the sound of “Yeti” cannot be played: {why}"));
     }
 
     /// Vectors of internal/loc.
