@@ -29,6 +29,7 @@ const (
 	hurryFrom   = 50_000
 	hurryTo     = 20_000
 	maxDelayed  = 80_000 // pictures wait this long for sound
+	maxBehind   = 10_000 // how far sound that is waited for may be behind pictures that waited
 	sampleRate  = 48_000
 	missedSlots = 64
 	setBack     = 16 // packets older than the played ones, in a row and not in a burst, after a clock was set back
@@ -180,6 +181,13 @@ func (b *Buffer) Target(pictures int64, ok bool) int64 {
 // Postpone returns how long, in µs, pictures must wait for sound. The arguments are the delays of
 // the two.
 func Postpone(pictures, own int64) int64 { return min(max(0, own-pictures), maxDelayed) }
+
+// Latest returns the largest delay, in µs, of sound in step with pictures of a delay that wait for it.
+func Latest(pictures int64) int64 { return pictures + maxDelayed + maxBehind }
+
+// Limit lowers a target to latest, but not so far that over a tenth of the packets would be
+// concealed.
+func (b *Buffer) Limit(target, latest int64) int64 { return min(target, max(latest, b.delay.usual())) }
 
 // Error returns the delay of the newest decision minus its target, in µs.
 func (b *Buffer) Error() int64 { return b.error }

@@ -42,6 +42,14 @@ func (d *delay) observe(v int64, bunched bool) {
 	}
 }
 
+// usual returns the delay within which 90 % of the recent packets arrive.
+func (d *delay) usual() int64 {
+	if len(d.sorted) == 0 {
+		return 0
+	}
+	return min(d.sorted[(90*len(d.sorted)+99)/100-1]+headroom, maxTarget)
+}
+
 // stalled reports whether a packet belongs to the burst after a stall that does not recur.
 func (d *delay) stalled(v int64, bunched bool) bool {
 	d.burst = d.burst && bunched

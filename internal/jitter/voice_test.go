@@ -173,6 +173,36 @@ func TestHurry(t *testing.T) {
 	}
 }
 
+// TestLimit limits the delay of sound of which some or all packets arrive late.
+func TestLimit(t *testing.T) {
+	const latest = 100_000
+	for _, c := range []struct {
+		name      string
+		late      func(tick int64) bool
+		from, to  int64 // delay
+		concealed int64 // most
+	}{
+		{"one in 20", func(tick int64) bool { return tick%20 == 19 }, latest - tolerance, latest + tolerance, 600_000},
+		{"all", func(int64) bool { return true }, 150_000, 170_000, 200_000},
+	} {
+		v := NewVoice(10_000, 20_000, 1, &toneDecoder{channels: 1})
+		out := make([]float32, 480)
+		for tick := range int64(1000) {
+			now := 10_000 * tick
+			for _, sent := range []int64{tick - 13, tick - 2} {
+				if late := sent == tick-13; sent >= 0 && c.late(sent) == late {
+					v.Add(now, Packet{Timestamp: 10_000 * sent, Data: numbered(sent)}, nil)
+				}
+			}
+			v.Read(out, now+10_000, v.Limit(v.Target(60_000, true), latest))
+		}
+		delay, _ := v.Delay()
+		if s := v.Stats(); delay < c.from || delay > c.to || s.Concealed > c.concealed {
+			t.Errorf("%s late: a delay of %d µs, %+v", c.name, delay, s)
+		}
+	}
+}
+
 // TestStretchLimit measures the pace while the delay changes.
 func TestStretchLimit(t *testing.T) {
 	b := NewBuffer(10_000, 20_000)

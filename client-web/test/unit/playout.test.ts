@@ -109,8 +109,11 @@ describe("sound", () => {
   it("waits for sound that arrives later than pictures, unless told not to", () => {
     expect(play(2000, () => 150, () => ({ shift: 100 })).shifts.at(-1)).toBeGreaterThan(150);
     expect(play(2000, () => 150, () => ({ shift: 100, latest: 100 })).state.concealed).toBeGreaterThan(1000);
-    const few = play(9000, (i) => (i % 10 === 5 ? 150 : 10), () => ({ shift: 100, latest: 115 }));
+    const few = play(9000, (i) => (i % 20 === 5 ? 150 : 10), () => ({ shift: 100, latest: 115 }));
     expect(few.shifts.at(-1)).toBeLessThan(121);
+    const all = play(4000, () => 150, () => ({ shift: 100, latest: 115 }));
+    expect(all.shifts.at(-1)).toBeGreaterThan(150);
+    expect(all.state.concealed).toBeLessThan(500);
   });
 
   it("plays a replay, which has no clock", () => {

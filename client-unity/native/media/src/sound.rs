@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use moqt::Nanos;
-use sound::{check, postpone, Buffer, Counts, Format, Micros, Packet, Reader, Report, Ring, Target, Voice};
+use sound::{check, latest, postpone, Buffer, Counts, Format, Micros, Packet, Reader, Report, Ring, Target, Voice};
 
 use crate::catalog::SoundTrack;
 use crate::shared::{lock, ClockSource, Command, Shared};
@@ -399,7 +399,10 @@ impl Shared {
             Reference::At(shift) => Target::At((shift - base) / 1000),
             Reference::Points if t.film => Target::Soonest,
             Reference::Points => match lock(&self.points_shown).shift(now) {
-                Some(shift) => Target::Pictures((shift - base) / 1000),
+                Some(shift) => {
+                    let decoded = lock(&self.points_decoded).shift(now).unwrap_or(shift);
+                    Target::Pictures { delay: (shift - base) / 1000, latest: latest((decoded - base) / 1000) }
+                }
                 None => Target::Soonest,
             },
         };

@@ -74,6 +74,12 @@ impl Delay {
         self.burst && bunched && !self.recurs && delay > self.target
     }
 
+    /// The delay within which 90 % of the recent packets arrive.
+    pub fn usual(&self) -> Micros {
+        let at = (90 * self.sorted.len()).div_ceil(100).saturating_sub(1);
+        self.sorted.get(at).map_or(0, |v| (v + HEADROOM).min(MAX_TARGET))
+    }
+
     /// Least delay of the recent packets.
     pub fn least(&self) -> Option<Micros> {
         self.sorted.first().copied()

@@ -23,6 +23,8 @@ const HURRY_FROM: Micros = 50_000;
 const HURRY_TO: Micros = 20_000;
 /// Maximum time that pictures wait for sound.
 const MAX_POSTPONED: Micros = 80_000;
+/// Sound is not waited for if it would be over this much later than the pictures that waited.
+const MAX_BEHIND: Micros = 10_000;
 const MISSED: usize = 64;
 /// Consecutive packets, not in a burst, older than those played that show that the clock was set back.
 const SET_BACK: u32 = 16;
@@ -123,6 +125,11 @@ pub struct Buffer {
 /// How long pictures wait for sound that is later.
 pub fn postpone(pictures: Micros, own: Micros) -> Micros {
     (own - pictures).clamp(0, MAX_POSTPONED)
+}
+
+/// The largest delay of sound in step with pictures of this delay that wait for it.
+pub fn latest(pictures: Micros) -> Micros {
+    pictures + MAX_POSTPONED + MAX_BEHIND
 }
 
 impl Buffer {
@@ -233,6 +240,11 @@ impl Buffer {
     /// The delay from capture to playback, given that of pictures.
     pub fn target(&self, pictures: Option<Micros>) -> Micros {
         pictures.map_or(self.delay.target, |p| p.max(self.delay.target))
+    }
+
+    /// Lowers a target to `latest`, but not so far that over a tenth of the packets would be concealed.
+    pub fn limit(&self, target: Micros, latest: Micros) -> Micros {
+        target.min(latest.max(self.delay.usual()))
     }
 
     /// Delay of the newest decision minus its target.

@@ -104,6 +104,12 @@ class Delay {
     if (this.#count <= FIRST || wanted > this.target || wanted < this.target - 2 * HEADROOM) this.target = wanted;
   }
 
+  /** The delay within which 90 % of the recent packets arrive. */
+  get usual(): number {
+    const v = this.#sorted[Math.floor((90 * this.#sorted.length + 99) / 100) - 1];
+    return v === undefined ? 0 : Math.min(v + HEADROOM, MAX_TARGET);
+  }
+
   /** True if a packet belongs to the burst after a stall that does not recur. */
   #stalled(v: number, bunched: boolean): boolean {
     this.#burst &&= bunched;
@@ -224,6 +230,11 @@ export class SoundBuffer<Data> {
   /** The delay from capture to sound. `pictures` is the pictures' delay, or undefined if there are no pictures. */
   target(pictures: number | undefined): number {
     return pictures === undefined ? this.own : Math.max(pictures, this.own);
+  }
+
+  /** Lowers a target to `latest`, but not so far that over a tenth of the packets would be concealed. */
+  limit(target: number, latest: number): number {
+    return Math.min(target, Math.max(latest, this.#delay.usual));
   }
 
   /** Duration of the waiting packets. */

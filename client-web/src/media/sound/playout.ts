@@ -119,7 +119,8 @@ export class Playout {
     if (still || !buffer || offset === undefined) return this.#break(this.#silence(this.#samples(QUIET)));
     const pictures = shift === undefined ? undefined : micros(shift + offset);
     const most = latest === undefined ? Infinity : micros(latest + offset);
-    const target = Math.min(buffer.target(pictures), most);
+    const least = buffer.target(pictures);
+    const target = shift === latest ? Math.min(least, most) : buffer.limit(least, most);
     const d = buffer.decide(micros(heard + offset), target);
     switch (d.kind) {
       case "play":
