@@ -12,7 +12,7 @@ const JUMP = 200;
 const AGREED = 3;
 /** Changes of the shift up to this are ignored, because each one stretches sound. Nobody notices such an offset. */
 const STEADY = 10;
-/** Number of newest frames whose median applies if it is lower by more than SOONER, since late sound is noticed first. */
+/** The newest frames whose median applies if it is lower by more than SOONER, since late sound is noticed first. */
 const QUICK = 7;
 const SOONER = 30;
 /** Smallest change of the hold, and minimum time until it is reduced. */
