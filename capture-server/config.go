@@ -67,15 +67,15 @@ type Config struct {
 	Audio         []string `yaml:"audio"`
 	AudioDelivery string   `yaml:"audioDelivery"`
 
-	Layout          string        `yaml:"layout"`
-	Descriptions    int           `yaml:"descriptions"`
-	Low             bool          `yaml:"low"`
-	High            bool          `yaml:"high"`
-	Bitrate         bitrate       `yaml:"bitrate"`
-	Delivery        string        `yaml:"delivery"`
-	DeliveryTimeout time.Duration `yaml:"deliveryTimeout"`
-	AlwaysEncode    bool          `yaml:"alwaysEncode"`
-	Thin            bool          `yaml:"thin"`
+	Layout          string         `yaml:"layout"`
+	Descriptions    int            `yaml:"descriptions"`
+	Low             bool           `yaml:"low"`
+	High            bool           `yaml:"high"`
+	Bitrate         config.Bitrate `yaml:"bitrate"`
+	Delivery        string         `yaml:"delivery"`
+	DeliveryTimeout time.Duration  `yaml:"deliveryTimeout"`
+	AlwaysEncode    bool           `yaml:"alwaysEncode"`
+	Thin            bool           `yaml:"thin"`
 
 	HTTP  string       `yaml:"http"`
 	Trace trace.Config `yaml:"trace"`
@@ -88,7 +88,8 @@ func defaultConfig() Config {
 	c.FPS, c.DepthMode, c.ColorMode = 30, string(camera.NFOVUnbinned), string(camera.Color720P)
 	c.Loop = true
 	c.Calibration = calibrationAuto
-	c.Points.Geometry, c.Points.ColorInset, c.Points.MatchColors = string(depthmap.DepthGeometry), 1, true
+	c.Points.Geometry, c.Points.Grazing = string(depthmap.DepthGeometry), 10
+	c.Points.ColorInset, c.Points.MatchColors = 1, true
 	c.Layout, c.Descriptions, c.Low, c.Thin = "a", 1, true, true
 	c.Delivery = catalog.DeliveryStream
 	c.DeliveryTimeout = 500 * time.Millisecond

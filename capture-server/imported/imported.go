@@ -16,7 +16,6 @@ import (
 
 	"holocast/capture-server/publish"
 	"holocast/capture-server/source"
-	"holocast/internal/camera"
 	"holocast/internal/catalog"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
@@ -53,10 +52,6 @@ const (
 	defaultFPS   = 30 // if the source's rate is unknown
 	idleInterval = time.Second
 )
-
-// nominal stands in for the unknown lens of the cameras, from which viewers derive point sizes. It is
-// an Azure Kinect's lens in NFOV unbinned mode.
-var nominal = camera.Intrinsics{Width: 640, Height: 576, Fx: 504, Fy: 504, Cx: 320, Cy: 288}
 
 // stream is one source and its track. Only its own goroutine writes frames.
 type stream struct {
@@ -121,11 +116,6 @@ func (m *Medium) Describe(c *catalog.Catalog) error {
 		if s.ended.Load() {
 			continue
 		}
-		ref, err := c.AddInit(fmt.Sprintf("clouds-%d", s.number),
-			catalog.CameraInit{Grid: nominal, Pose: camera.Identity})
-		if err != nil {
-			return err
-		}
 		rate := s.src.FPS()
 		if rate == 0 {
 			rate = defaultFPS
@@ -133,7 +123,7 @@ func (m *Medium) Describe(c *catalog.Catalog) error {
 		renderGroup, altGroup := 1, s.number+1
 		c.Tracks = append(c.Tracks, catalog.Track{
 			Name: s.track.Name().Name, Packaging: catalog.PackagingPoints, IsLive: true, Role: catalog.RolePoints,
-			Label: s.src.Name(), RenderGroup: &renderGroup, AltGroup: &altGroup, InitRef: ref, Framerate: s.src.FPS(),
+			Label: s.src.Name(), RenderGroup: &renderGroup, AltGroup: &altGroup, Framerate: s.src.FPS(),
 			Bitrate: int64(float64(s.src.MaxPoints()) * layout.BytesPerPoint() * 8 * rate),
 			Points: &catalog.Points{
 				Camera: s.number, CameraName: s.src.Name(), Quality: quality, Layout: layout.String(), Descriptions: 1,

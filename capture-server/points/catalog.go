@@ -42,6 +42,9 @@ func (m *Medium) Describe(c *catalog.Catalog) error {
 					DeliveryTimeout: int(m.cfg.DeliveryTimeout.Milliseconds()), Delivery: t.delivery,
 				},
 			}
+			if t.video != nil {
+				entry.Points.DepthError = t.video.announcedError()
+			}
 			if t.layout.OnGrid() {
 				entry.Width, entry.Height = t.lens.Width, t.lens.Height
 			}

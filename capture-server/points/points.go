@@ -217,11 +217,47 @@ func (m *Medium) Run(ctx context.Context) error {
 			return nil
 		})
 	}
+	announcing, stop := context.WithCancel(ctx)
+	var announcer sync.WaitGroup
+	announcer.Go(func() { m.announceErrors(announcing) })
 	err := g.Wait()
+	stop()
+	announcer.Wait()
 	if ctx.Err() == nil {
 		m.poses.End(wire.DoneTrackEnded, "no camera is left")
 	}
 	return err
+}
+
+// announceErrors publishes a catalog when a track's depth error has changed, until ctx is done.
+func (m *Medium) announceErrors(ctx context.Context) {
+	var videos []*video
+	for _, l := range m.pipelines {
+		for _, t := range l.tracks {
+			if t.video != nil {
+				videos = append(videos, t.video)
+			}
+		}
+	}
+	if len(videos) == 0 {
+		return
+	}
+	tick := time.NewTicker(announceInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		changed := false
+		for _, v := range videos {
+			changed = v.announce() || changed
+		}
+		if changed {
+			m.session.Changed()
+		}
+	}
 }
 
 // end removes a camera from the session.

@@ -24,6 +24,11 @@ const (
 	// videoCacheAge is the age at which a group is evicted, and its streams are reset. Its last frame
 	// is younger by keyInterval.
 	videoCacheAge = 3 * keyInterval
+	// announceInterval is the time between updates of the catalog's depth errors. The relative change
+	// that causes an update is large, because all viewers receive the whole catalog again.
+	announceInterval  = time.Second
+	announceSmoothing = 4 // intervals
+	announceChange    = 0.25
 	// golden is multiplied by the camera's number, modulo 1, to spread any number of cameras evenly
 	// over keyInterval.
 	golden = math.Phi - 1
@@ -47,6 +52,8 @@ type video struct {
 	object  uint64              // next object in the group
 	began   time.Time           // when the group began
 	streams rateStreams
+	// smoothed is the depth error over the last seconds, and announced the catalog's; 0 = unknown. mm.
+	smoothed, announced float64
 }
 
 // newVideo adds the track. It opens an encoder to check that one works, then closes it to save
@@ -174,10 +181,46 @@ func (v *video) rest() {
 func (v *video) depthError() float64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	return v.measure()
+}
+
+// measure is depthError for a caller that holds v.mu.
+func (v *video) measure() float64 {
 	if v.encoder == nil || v.feed == nil {
 		return 0
 	}
 	return v.encoder.DepthError()
+}
+
+// announce updates the depth error for the catalog and reports whether it changed by more than
+// announceChange. While the track is unwatched, the last one stays.
+func (v *video) announce() (changed bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch e := v.measure(); {
+	case e == 0:
+		v.smoothed = 0
+		return false
+	case v.smoothed == 0:
+		v.smoothed = e
+	default:
+		v.smoothed += (e - v.smoothed) / announceSmoothing
+	}
+	if math.Abs(v.smoothed-v.announced) <= announceChange*v.announced {
+		return false
+	}
+	v.announced = v.smoothed
+	return true
+}
+
+// announcedError returns the depth error for the catalog, or nil if it is unknown.
+func (v *video) announcedError() *float64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.announced == 0 {
+		return nil
+	}
+	return new(math.Round(100*v.announced) / 100)
 }
 
 // close frees the encoder.

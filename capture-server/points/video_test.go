@@ -100,6 +100,52 @@ func TestVideoRests(t *testing.T) {
 	}
 }
 
+// TestVideoAnnouncesDepthError checks that the catalog has the depth error once a track is watched, and
+// again after it has changed.
+func TestVideoAnnouncesDepthError(t *testing.T) {
+	m, l, track := high(t, Config{AlwaysEncode: true})
+	announced := func() float64 {
+		t.Helper()
+		c := catalog.Catalog{Version: catalog.Version}
+		if err := m.Describe(&c); err != nil {
+			t.Fatal(err)
+		}
+		x, err := c.Select(0, track.quality)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.Points.DepthError == nil {
+			return 0
+		}
+		return *x.Points.DepthError
+	}
+	v := track.video
+	if v.announce() || announced() != 0 {
+		t.Errorf("error %g mm before the first frame", announced())
+	}
+	publishFrames(l, 2)
+	if !v.announce() || announced() <= 0 {
+		t.Errorf("error %g mm after two frames", announced())
+	}
+	fine := announced()
+	if v.announce() {
+		t.Error("an unchanged error is announced again")
+	}
+	v.encoder.SetQP(51, 51)
+	v.rest() // the next frame is a key frame
+	publishFrames(l, 1)
+	for range 10 {
+		v.announce()
+	}
+	if coarse := announced(); coarse < 1.25*fine {
+		t.Errorf("error %g mm with coarser quantizers, before %g mm", coarse, fine)
+	}
+	v.rest()
+	if v.announce() || announced() < 1.25*fine {
+		t.Error("the error of an unwatched track changes")
+	}
+}
+
 func TestVideoDescribed(t *testing.T) {
 	m, _, _ := high(t, Config{Descriptions: 4, Delivery: catalog.DeliveryDatagram})
 	c := catalog.Catalog{Version: catalog.Version}

@@ -26,6 +26,9 @@ type Points struct {
 	// Error is the mean squared error of a rendered picture, in 8-bit levels, relative to one at
 	// the camera's best quality. It may be nil.
 	Error *float64 `json:"error,omitempty"`
+	// DepthError is the root mean square error in mm that coding with loss adds to depth. Publishers
+	// update it at most once a second. It may be nil.
+	DepthError *float64 `json:"depthError,omitempty"`
 }
 
 // Values of Points.Delivery.
@@ -66,6 +69,8 @@ func (p *Points) validate(path string, t *Track) error {
 		return bad(path+".deliveryTimeout", "%d is not in 0…%d ms", p.DeliveryTimeout, math.MaxInt32)
 	case p.Error != nil && !(*p.Error >= 0 && *p.Error <= maxError):
 		return bad(path+".error", "%v is not in 0…%d", *p.Error, maxError)
+	case p.DepthError != nil && !(*p.DepthError >= 0 && *p.DepthError <= math.MaxUint16):
+		return bad(path+".depthError", "%v is not in 0…%d mm", *p.DepthError, math.MaxUint16)
 	case !CheckDelivery(p.Delivery):
 		return bad(path+".delivery", "%.40q: want %s or %s", p.Delivery, DeliveryStream, DeliveryDatagram)
 	case p.Delivery == DeliveryDatagram && p.Layout == LayoutVideo:

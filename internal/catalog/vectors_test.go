@@ -101,6 +101,7 @@ type vectorCamera struct {
 	Bitrate         int64           `json:"bitrate"`
 	Duration        int64           `json:"duration"`
 	Timeline        *vectorTimeline `json:"timeline"`
+	DepthError      *float64        `json:"depthError,omitempty"`
 	Grid            []int           `json:"grid"` // width and height; nil without a lens
 	Pose            [3]float64      `json:"pose"` // its translation
 }
@@ -192,7 +193,7 @@ func describe(t *testing.T, c *Catalog, track Track) vectorCamera {
 		Track: track.Name, Camera: p.Camera, Name: p.CameraName,
 		Quality: p.Quality, Layout: p.Layout, Descriptions: p.Descriptions,
 		MaxPoints: p.MaxPoints, DeliveryTimeout: p.DeliveryTimeout, Datagrams: p.Delivery == DeliveryDatagram,
-		Framerate: track.Framerate, Bitrate: track.Bitrate, Duration: track.TrackDuration,
+		Framerate: track.Framerate, Bitrate: track.Bitrate, Duration: track.TrackDuration, DepthError: p.DepthError,
 	}
 	if m := track.Template; m != (Template{}) {
 		v.Timeline = &vectorTimeline{m.Media, m.MediaStep, m.Location[0], m.Step[0], m.Wallclock}

@@ -1,7 +1,8 @@
 // Package plyfile reads and writes point clouds as PLY files (Turk, "The PLY Polygon File Format",
 // 1994).
 //
-// It writes binary little-endian files with float x y z in metres and uchar red green blue. It
+// It writes binary little-endian files with float x y z in metres and uchar red green blue, and meshes with float
+// nx ny nz and triangles. It
 // reads the vertices of binary little-endian and ASCII files, and tolerates known faults in the
 // headers of volumetric capture tools: scalar types without the word "property", and normals
 // declared in that way but missing from the data.
@@ -19,6 +20,7 @@ import (
 	"strconv"
 	"strings"
 
+	"holocast/internal/mesh"
 	"holocast/internal/pointcloud"
 )
 
@@ -50,27 +52,82 @@ func Write(w io.Writer, p pointcloud.Points) error {
 	if len(p.XYZ)%3 != 0 || len(p.RGB) != len(p.XYZ) {
 		return fmt.Errorf("ply: %d coordinates and %d colour values do not form points", len(p.XYZ), len(p.RGB))
 	}
-	out := bufio.NewWriterSize(w, 1<<16)
-	head := fmt.Appendf(nil, "ply\nformat binary_little_endian 1.0\ncomment Holocast, metres\nelement vertex %d\n"+
-		"property float x\nproperty float y\nproperty float z\n"+
-		"property uchar red\nproperty uchar green\nproperty uchar blue\nend_header\n", len(p.XYZ)/3)
-	if _, err := out.Write(head); err != nil {
-		return fmt.Errorf("ply: %w", err)
-	}
-	var vertex [15]byte
+	out := newWriter(w, len(p.XYZ)/3, "", 0)
+	vertex := make([]byte, 0, 15)
 	for i := 0; i < len(p.XYZ); i += 3 {
-		for j := range 3 {
-			binary.LittleEndian.PutUint32(vertex[4*j:], math.Float32bits(float32(p.XYZ[i+j])/1000))
+		vertex = vertex[:0]
+		for _, v := range p.XYZ[i : i+3] {
+			vertex = appendFloat(vertex, float32(v)/1000)
 		}
-		copy(vertex[12:], p.RGB[i:i+3])
-		if _, err := out.Write(vertex[:]); err != nil {
-			return fmt.Errorf("ply: %w", err)
-		}
+		out.write(append(vertex, p.RGB[i:i+3]...))
 	}
-	if err := out.Flush(); err != nil {
+	return out.end()
+}
+
+// WriteMesh writes a mesh as a binary PLY file with normals and faces.
+func WriteMesh(w io.Writer, m *mesh.Mesh) error {
+	if err := m.Check(); err != nil {
 		return fmt.Errorf("ply: %w", err)
+	}
+	out := newWriter(w, len(m.XYZ)/3, "property float nx\nproperty float ny\nproperty float nz\n", len(m.Triangles)/3)
+	b := make([]byte, 0, 27)
+	for i := 0; i < len(m.XYZ); i += 3 {
+		b = b[:0]
+		for _, v := range m.XYZ[i : i+3] {
+			b = appendFloat(b, v/1000)
+		}
+		for _, v := range m.Normals[i : i+3] {
+			b = appendFloat(b, v)
+		}
+		out.write(append(b, m.RGB[i:i+3]...))
+	}
+	for i := 0; i < len(m.Triangles); i += 3 {
+		b = append(b[:0], 3)
+		for _, v := range m.Triangles[i : i+3] {
+			b = binary.LittleEndian.AppendUint32(b, v)
+		}
+		out.write(b)
+	}
+	return out.end()
+}
+
+// writer keeps its first error.
+type writer struct {
+	*bufio.Writer
+	err error
+}
+
+// newWriter writes a header. normals declares further properties before the colors.
+func newWriter(w io.Writer, vertices int, normals string, faces int) *writer {
+	out := &writer{Writer: bufio.NewWriterSize(w, 1<<16)}
+	head := fmt.Appendf(nil, "ply\nformat binary_little_endian 1.0\ncomment Holocast, metres\nelement vertex %d\n"+
+		"property float x\nproperty float y\nproperty float z\n%s"+
+		"property uchar red\nproperty uchar green\nproperty uchar blue\n", vertices, normals)
+	if faces > 0 {
+		head = fmt.Appendf(head, "element face %d\nproperty list uchar int vertex_indices\n", faces)
+	}
+	out.write(append(head, "end_header\n"...))
+	return out
+}
+
+func (w *writer) write(b []byte) {
+	if w.err == nil {
+		_, w.err = w.Write(b)
+	}
+}
+
+func (w *writer) end() error {
+	if w.err == nil {
+		w.err = w.Flush()
+	}
+	if w.err != nil {
+		return fmt.Errorf("ply: %w", w.err)
 	}
 	return nil
+}
+
+func appendFloat(b []byte, v float32) []byte {
+	return binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
 }
 
 // Limits of Read.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"holocast/internal/mesh"
 	"holocast/internal/pointcloud"
 )
 
@@ -42,6 +43,29 @@ func TestRoundTrip(t *testing.T) {
 	got, err := c.Points(1000)
 	if err != nil || !slices.Equal(got.XYZ, want.XYZ) || !slices.Equal(got.RGB, want.RGB) {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+}
+
+func TestMesh(t *testing.T) {
+	m := &mesh.Mesh{
+		XYZ: []float32{0, 0, 0, 1000, 0, 0, 0, 500, -250}, Normals: []float32{0, 0, 1, 0, 0, 1, 0, 0, 1},
+		RGB: []byte{1, 2, 3, 4, 5, 6, 7, 8, 9}, Triangles: []uint32{0, 1, 2},
+	}
+	var b bytes.Buffer
+	if err := WriteMesh(&b, m); err != nil {
+		t.Fatal(err)
+	}
+	if tail := b.Bytes()[b.Len()-13:]; !bytes.Equal(tail, []byte{3, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0}) {
+		t.Errorf("face %v", tail)
+	}
+	c, err := Read(&b)
+	if want := []float32{0, 0, 0, 1, 0, 0, 0, 0.5, -0.25}; err != nil || !slices.Equal(c.XYZ, want) ||
+		!slices.Equal(c.RGB, m.RGB) {
+		t.Errorf("got %+v, %v", c, err)
+	}
+	m.Triangles[0] = 3
+	if err := WriteMesh(&b, m); err == nil {
+		t.Error("an unknown vertex is accepted")
 	}
 }
 

@@ -23,7 +23,7 @@ type Options struct {
 	Views         int     // views around the cloud, drawn in a grid; 0 means 1
 	Azimuth       float64 // degrees that the first camera moves right around the cloud
 	Elevation     float64 // degrees the camera is raised
-	YUp           bool    // y points up, as in Unity; otherwise down, as in a camera
+	YUp           bool    // y points up and the first camera looks along −z; otherwise y down and along +z
 
 	// Sensors holds the position from which each cloud was captured, in millimetres. It may be nil.
 	// Points facing away from the viewer are skipped, so a room shows its inside, not the back of
@@ -164,7 +164,7 @@ func (o Options) draw(clouds []pointcloud.Points, paint func(v *view, s scene)) 
 
 // place sets the viewer's position and lens.
 func (v *view) place(eye camera.Transform, lens *Lens) {
-	v.rotation, v.shift, v.origin, v.flipY, v.near = eye.R, eye.T, [3]float64{}, 1, nearest
+	v.rotation, v.shift, v.origin, v.flip, v.near = eye.R, eye.T, [3]float64{}, 1, nearest
 	if lens != nil {
 		v.focal, v.middle = Supersample*lens.Focal, [2]float64{Supersample * lens.X, Supersample * lens.Y}
 	}
@@ -180,15 +180,15 @@ type scene struct {
 	sample  [][3]float64 // about 50 000 points at most, millimetres
 	centre  [3]float64   // center of nearly all points
 	spacing float64      // between neighboring points, millimetres
-	flipY   float64      // −1 if y points up
+	flip    float64      // −1 if y points up: turns the scene by 180° about x
 }
 
 // measure examines a sample of the points. Outliers must neither shrink the picture nor enlarge the
 // points.
 func measure(clouds []pointcloud.Points, yUp bool) scene {
-	s := scene{flipY: 1}
+	s := scene{flip: 1}
 	if yUp {
-		s.flipY = -1
+		s.flip = -1
 	}
 	total := 0
 	for _, c := range clouds {
@@ -249,7 +249,7 @@ type view struct {
 	focal         float64
 	middle        [2]float64 // principal point
 	origin        [3]float64 // subtracted from the clouds' coordinates
-	flipY         float64    // factor of y
+	flip          float64    // factor of y and z
 	rotation      [9]float64 // rotation, row-major
 	shift         [3]float64 // translation to camera coordinates
 	near          float64    // least distance of drawn points
@@ -265,18 +265,22 @@ func newView(width, height int) *view {
 	}
 }
 
-// aim rotates and places the camera so that nearly all points fit.
-func (v *view) aim(s scene, azimuth, elevation float64) {
+// turned returns the rotation of a camera moved around the cloud. Its axes are x right, y down, z
+// forward. Moving it right turns it left; raising it turns it down.
+func turned(azimuth, elevation float64) [9]float64 {
 	sa, ca := math.Sincos(azimuth * math.Pi / 180)
 	se, ce := math.Sincos(elevation * math.Pi / 180)
-	// Camera axes: x right, y down, z forward. Moving the camera right turns it left; raising it
-	// turns it down.
-	v.rotation = [9]float64{
+	return [9]float64{
 		ca, 0, sa,
 		sa * se, ce, -ca * se,
 		-sa * ce, se, ca * ce,
 	}
-	v.origin, v.flipY = s.centre, s.flipY
+}
+
+// aim rotates and places the camera so that nearly all points fit.
+func (v *view) aim(s scene, azimuth, elevation float64) {
+	v.rotation = turned(azimuth, elevation)
+	v.origin, v.flip = s.centre, s.flip
 	v.shift, v.near = [3]float64{0, 0, 1000}, 20
 	if len(s.sample) == 0 {
 		return
@@ -302,7 +306,7 @@ func (v *view) aim(s scene, azimuth, elevation float64) {
 
 // turn converts a point to camera coordinates.
 func (v *view) turn(x, y, z float64) (float64, float64, float64) {
-	x, y, z = x-v.origin[0], v.flipY*(y-v.origin[1]), z-v.origin[2]
+	x, y, z = x-v.origin[0], v.flip*(y-v.origin[1]), v.flip*(z-v.origin[2])
 	r := &v.rotation
 	return r[0]*x + r[1]*y + r[2]*z + v.shift[0],
 		r[3]*x + r[4]*y + r[5]*z + v.shift[1],

@@ -23,6 +23,7 @@ type Chooser struct {
 	solver  tile360.Solver
 	problem tile360.Problem
 	plan    tile360.Plan
+	padded  [][]Option
 }
 
 // Choose sets dst to the index of each camera's quality, −1 if not even the cheapest fits. It

@@ -1,5 +1,5 @@
 // Package exportcheck opens exports with the readers of other programs: RGB-D images with Open3D,
-// and MCAP files with Foxglove's reader and message definitions.
+// MCAP files with Foxglove's reader and message definitions, and meshes with Open3D, trimesh and three.js.
 package exportcheck
 
 import (
@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,18 +32,28 @@ func foreign(t *testing.T, result any, args ...string) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		t.Skip("cannot run: Open3D is installed on Linux x86-64 only")
 	}
-	if out, err := exec.Command("./install.sh").CombinedOutput(); err != nil {
-		t.Skipf("cannot run: install.sh could not install Open3D and Foxglove's reader from PyPI: %v\n%s", err, out)
+	var said strings.Builder
+	install := exec.Command("./install.sh")
+	install.Stderr = &said
+	folder, err := install.Output()
+	if err != nil {
+		t.Skipf("cannot run: install.sh could not install the readers from PyPI: %v\n%s", err, said.String())
 	}
 	cmd := exec.Command("python3", append([]string{"read.py"}, args...)...)
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join("..", "..", "build", "exportcheck"))
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+strings.TrimSpace(string(folder)))
+	output(t, cmd, result)
+}
+
+// output decodes what a command prints.
+func output(t *testing.T, cmd *exec.Cmd, result any) {
+	t.Helper()
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err == nil {
 		err = json.Unmarshal(out, result)
 	}
 	if err != nil {
-		t.Fatalf("read.py %v: %v\n%s", args, err, out)
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
 	}
 }
 
@@ -227,4 +238,81 @@ func TestFoxglove(t *testing.T) {
 			c.check(t, list[i], 0, 1e-3)
 		}
 	}
+}
+
+// shape summarizes a mesh.
+type shape struct {
+	cloud
+	Name      string
+	Triangles int
+	Facing    float64 // share of triangles on their normals' side
+	Unlit     bool
+}
+
+// check compares a mesh of the test image's slope, 199×170 pixels, with its points.
+func (s shape) check(t *testing.T, want cloud, cameras int) {
+	t.Helper()
+	s.cloud.check(t, want, 0, 1e-3)
+	if s.Triangles != cameras*2*198*169 || s.Facing != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// merge summarizes the clouds of all cameras.
+func merge(clouds ...cloud) (c cloud) {
+	for _, d := range clouds {
+		c.Points += d.Points
+		for i := range 3 {
+			c.Mean[i] += d.Mean[i] / float64(len(clouds))
+			c.Color[i] += d.Color[i] / float64(len(clouds))
+		}
+	}
+	return c
+}
+
+// yUp turns a cloud of a studio with y down to glTF's coordinates.
+func (c cloud) yUp() cloud {
+	c.Mean[1], c.Mean[2] = -c.Mean[1], -c.Mean[2]
+	return c
+}
+
+func TestMeshes(t *testing.T) {
+	path := record(t)
+	want := expected(t, path)
+	glb := filepath.Join(t.TempDir(), "frame.glb")
+	if _, err := export.GLB(t.Context(), path, glb, 0, export.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := export.PLY(t.Context(), path, t.TempDir(), true, export.Config{Faces: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := merge(want[0][0], want[1][0])
+	t.Run("Python", func(t *testing.T) {
+		var got []map[string]shape
+		foreign(t, &got, "meshes", glb, r.Files[0])
+		for reader, s := range got[0] {
+			t.Log(reader)
+			s.check(t, all.yUp(), 2)
+		}
+		for reader, s := range got[1] {
+			t.Log(reader)
+			s.check(t, all, 2)
+		}
+	})
+	t.Run("three.js", func(t *testing.T) {
+		if _, err := os.Stat("../../client-web/node_modules/three"); err != nil {
+			t.Skip("cannot run: three.js is not installed; run npm ci in client-web")
+		}
+		var got []shape
+		output(t, exec.Command("node", "read.mjs", glb), &got)
+		if len(got) != 2 {
+			t.Fatalf("%d meshes of two cameras", len(got))
+		}
+		for n, s := range got {
+			if s.check(t, want[n][0].yUp(), 1); s.Name != fmt.Sprintf("camera-%d", n) || !s.Unlit {
+				t.Errorf("%+v", s)
+			}
+		}
+	})
 }

@@ -2,6 +2,7 @@
 
 read.py rgbd FOLDER…     Cameras' RGB-D images, by Open3D.
 read.py foxglove FILE    An MCAP file, by Foxglove's reader and message types.
+read.py meshes FILE…     Meshes in glTF or PLY files, by Open3D and trimesh.
 """
 
 import glob
@@ -16,11 +17,16 @@ def summary(points):
     return {"points": len(points), "mean": points.mean(axis=0).tolist()}
 
 
-def rgbd(*folders):
-    # Open3D's viewers need packages that are not installed.
+def import_open3d():
+    # Its viewers need packages that are not installed.
     sys.modules["open3d.visualization"] = types.ModuleType("open3d.visualization")
-    import open3d as o3d
+    import open3d
 
+    return open3d
+
+
+def rgbd(*folders):
+    o3d = import_open3d()
     return [camera(o3d, folder) for folder in folders]
 
 
@@ -101,4 +107,53 @@ def foxglove(path):
     return result
 
 
-print(json.dumps({"rgbd": rgbd, "foxglove": foxglove}[sys.argv[1]](*sys.argv[2:])))
+def mesh(vertices, triangles, normals, colors):
+    """Summarizes a mesh. facing is the share of triangles, wound counter-clockwise, on their normals' side."""
+    a, b, c = (vertices[triangles[:, k]] for k in range(3))
+    front = np.cross(b - a, c - a)
+    return summary(vertices) | {
+        "triangles": len(triangles),
+        "color": colors[:, :3].mean(axis=0).tolist(),
+        "facing": float((np.einsum("ij,ij->i", front, normals[triangles[:, 0]]) > 0).mean()),
+    }
+
+
+def srgb(linear):
+    return np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
+
+
+def by_open3d(o3d, path):
+    m = o3d.io.read_triangle_mesh(path)
+    colors = np.asarray(m.vertex_colors)
+    return mesh(
+        np.asarray(m.vertices),
+        np.asarray(m.triangles),
+        np.asarray(m.vertex_normals),
+        srgb(colors) if path.endswith(".glb") else colors,
+    )
+
+
+def by_trimesh(trimesh, path):
+    m = trimesh.load(path, process=False)
+    if path.endswith(".ply"):
+        return mesh(m.vertices, m.faces, m.vertex_normals, m.visual.vertex_colors / 255.0)
+    parts = [m.geometry[name] for name in sorted(m.geometry)]
+    first = np.cumsum([0] + [len(p.vertices) for p in parts])
+    colors = np.concatenate([p.visual.vertex_attributes["color"] for p in parts])
+    scale = np.iinfo(colors.dtype).max if np.issubdtype(colors.dtype, np.integer) else 1
+    return mesh(
+        np.concatenate([p.vertices for p in parts]),
+        np.concatenate([p.faces + n for p, n in zip(parts, first)]),
+        np.concatenate([p.vertex_normals for p in parts]),
+        srgb(colors / scale),
+    )
+
+
+def meshes(*paths):
+    o3d = import_open3d()
+    import trimesh
+
+    return [{"Open3D": by_open3d(o3d, p), "trimesh": by_trimesh(trimesh, p)} for p in paths]
+
+
+print(json.dumps({"rgbd": rgbd, "foxglove": foxglove, "meshes": meshes}[sys.argv[1]](*sys.argv[2:])))

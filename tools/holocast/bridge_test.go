@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -124,6 +125,43 @@ func TestBridge(t *testing.T) {
 		t.Errorf("%+v, %d lines", sum, lines)
 	}
 	p.stop()
+}
+
+// TestBridgeVideo checks that the frames of quality high, which are video, equal those of quality full
+// within their loss.
+func TestBridgeVideo(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	startRelay(t, port)
+	start(
+		t, "capture-server", "--source", "synthetic", "--cameras", "2", "--fps", "10", "--depth-mode", "NFOV_2X2BINNED",
+		"--high", sessionURL(port, "video"),
+	)
+	view := func(quality string) *livescanViewer {
+		_, address := startBridge(t, "--quality", quality, sessionURL(port, "video"))
+		return connectViewer(t, address)
+	}
+	full, high := view("full"), view("high")
+	// middle returns the means of position and color.
+	middle := func(v *livescanViewer) (mean [6]float64) {
+		n := float64(len(v.cloud.XYZ) / 3)
+		for i := range v.cloud.XYZ {
+			mean[i%3] += float64(v.cloud.XYZ[i]) / n
+			mean[3+i%3] += float64(v.cloud.RGB[i]) / n
+		}
+		return mean
+	}
+	until(t, "the same frames in both qualities", func() bool {
+		a, b := full.frame(), high.frame()
+		if a == 0 || math.Abs(float64(a-b)) > 0.02*float64(a) {
+			return false
+		}
+		same := true
+		for i, m := range middle(full) {
+			same = same && math.Abs(m-middle(high)[i]) < 10 // mm, levels of 255
+		}
+		return same
+	})
 }
 
 func TestBridgePoints(t *testing.T) {

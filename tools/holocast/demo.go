@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"holocast/internal/connect"
+	"holocast/internal/render"
 	"holocast/internal/sampledata"
 	"holocast/tools/holocast/panorama"
 	"holocast/tools/holocast/player"
@@ -123,7 +124,8 @@ func demo(ctx context.Context, o demoOptions, stdout io.Writer, stderr *os.File)
 		return err
 	}
 	play := playOptions{
-		target: target, wait: true, png: filepath.Join(o.out, "cloud.png"), fov: "90x90", scheme: sphere.Ours,
+		target: target, wait: true, png: filepath.Join(o.out, "cloud.png"), look: string(render.Surfaced), fov: "90x90",
+		scheme:   sphere.Ours,
 		duration: time.Duration(o.seconds * float64(time.Second)),
 	}
 	cfg := player.Config{Namespace: ns, Viewer: "demo", Wait: true}

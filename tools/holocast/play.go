@@ -8,6 +8,7 @@ import (
 	"image/png"
 	"io"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -18,15 +19,17 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"holocast/internal/config"
 	"holocast/internal/connect"
 	"holocast/internal/gazetrace"
 	"holocast/internal/moqt"
-	"holocast/internal/plyfile"
-	"holocast/internal/pointcloud"
 	"holocast/internal/render"
 	"holocast/internal/service"
 	"holocast/internal/tile360"
 	"holocast/internal/trace"
+	"holocast/internal/viewselect"
+	"holocast/internal/viewtrace"
+	"holocast/tools/holocast/export"
 	"holocast/tools/holocast/player"
 	"holocast/tools/holocast/player/sphere"
 )
@@ -47,9 +50,15 @@ type playOptions struct {
 	json       bool
 	noReceipts bool
 	png, ply   string
+	glb        string
+	mesh       bool
+	look       string
 	frames     string
 	audio, wav string
 	traced     traced
+
+	view   string // recorded walk
+	budget config.Bitrate
 
 	gaze, crowd string // head traces
 	fov         string
@@ -77,6 +86,10 @@ covered by tiles, stalls, wasted bytes, and the time from a turn of the head to 
 (right, up, forward) or yaw, pitch (degrees), and optionally video and user. FILE:VIDEO/USER
 selects one trace; the video's other traces help to predict the gaze.
 
+--view chooses each camera's quality by a recorded walk of a viewer, within --max-bitrate or, without
+it, by the share of frames that are lost. It is a CSV file of eye position, direction and field of
+view over time, described in docs/measure.md; its time starts at the first displayed frame.
+
 A viewer of a replay can play the recording at its own pace, without affecting other viewers.
 --from sets the start position. --seek AT:TO moves from position AT to TO; --pause-at AT pauses
 at AT, and AT:DURATION resumes after DURATION. Seeks and pauses apply once each, in the given
@@ -93,7 +106,7 @@ of 200 to 240 bytes.`,
   holocast play https://relay.example/studio --camera 0 --duration 10s --json
   holocast play moqt://localhost:4443/demo --audio
   holocast play moqt://localhost:4443/demo --duration 5s --wav sound.wav --json
-  holocast play moqt://localhost:4443/demo --duration 5s --png cloud.png --ply cloud.ply
+  holocast play moqt://localhost:4443/demo --duration 5s --png cloud.png --ply cloud.ply --glb surfaces.glb
   holocast play moqt://localhost:4443/tour --from 1m30s --duration 20s
   holocast play moqt://localhost:4443/tour --from 5s --seek 10s:40s --pause-at 42s:3s --json
   holocast play moqt://localhost:4443/tour --gaze traces.csv:10/0EUCC2 --reference panorama.mp4 --png viewport.png`,
@@ -122,12 +135,17 @@ of 200 to 240 bytes.`,
 	f.StringVar(&o.frames, "frames", "", "write each displayed frame to this CSV file (times in UNIX µs)")
 	addSoundFlags(f, &o)
 	trace.Settings().AddFlags(f, &o.traced)
+	f.StringVar(&o.view, "view", "", "choose qualities by this recorded walk, a CSV file")
+	f.TextVar(
+		&o.budget, "max-bitrate", config.Bitrate(0),
+		"with --view: maximum bit/s of all cameras, such as 8M (default as much as arrives)",
+	)
 	f.StringVar(&o.gaze, "gaze", "", "360°: head trace, FILE or FILE:VIDEO/USER (default straight ahead)")
 	f.StringVar(
 		&o.crowd, "crowd", "",
 		"360°: other viewers' head traces, FILE or FILE:VIDEO (default the others of --gaze's video)",
 	)
-	f.StringVar(&o.fov, "fov", "90x90", "360°: field of view, degrees, WIDTHxHEIGHT")
+	f.StringVar(&o.fov, "fov", "90x90", "360° and --view: field of view, degrees, WIDTHxHEIGHT")
 	f.StringVar(&o.reference, "reference", "", "360°: the source file, for comparison with the viewport")
 	f.StringVar(&o.scheme, "scheme", sphere.Ours, "360°: how tiles are chosen: ours, whole, viewport, fixed or paper")
 	f.BoolVar(
@@ -140,6 +158,9 @@ of 200 to 240 bytes.`,
 		"replay: pause at position AT, AT or AT:DURATION; repeatable",
 	)
 	f.StringVar(&o.ply, "ply", "", "write the last frame, all cameras merged")
+	f.BoolVar(&o.mesh, "mesh", false, "write triangles into the PLY file, of layouts A and W")
+	f.StringVar(&o.glb, "glb", "", "write the surfaces of the last frame as glTF, a mesh per camera")
+	addLookFlag(f, &o.look)
 	return c
 }
 
@@ -149,10 +170,20 @@ func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File)
 	if err != nil {
 		return err
 	}
-	for _, f := range []struct{ flag, path string }{{"png", o.png}, {"ply", o.ply}} { // fail now instead of after playing
+	// Fail now instead of after playing.
+	for _, f := range []struct{ flag, path string }{{"png", o.png}, {"ply", o.ply}, {"glb", o.glb}} {
 		if info, err := os.Stat(filepath.Dir(f.path)); f.path != "" && (err != nil || !info.IsDir()) {
 			return fmt.Errorf("--%s: folder %s does not exist", f.flag, filepath.Dir(f.path))
 		}
+	}
+	if _, err := render.ParseLook(o.look); err != nil {
+		return fmt.Errorf("--%w", err)
+	}
+	if o.look != string(render.Surfaced) && o.png == "" {
+		return errors.New("--look needs --png")
+	}
+	if o.mesh && o.ply == "" {
+		return errors.New("--mesh needs --ply")
 	}
 	if o.from < 0 {
 		return fmt.Errorf("--from %s is below 0", o.from)
@@ -172,6 +203,9 @@ func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File)
 		cfg.Viewer = fmt.Sprintf("%08x", rand.Uint32())
 	}
 	if cfg.Sphere, err = o.sphere(); err != nil {
+		return err
+	}
+	if cfg.View, err = o.walk(cfg.Sphere.Viewport); err != nil {
 		return err
 	}
 	cfg.Tracer = tracer
@@ -371,6 +405,26 @@ func (o playOptions) sphere() (*sphere.Config, error) {
 	return cfg, nil
 }
 
+// walk returns the settings for --view, or nil. viewport is the field of view of a file without one.
+func (o playOptions) walk(viewport tile360.Viewport) (*player.View, error) {
+	switch {
+	case o.view == "" && o.budget > 0:
+		return nil, errors.New("--max-bitrate needs --view")
+	case o.view == "":
+		return nil, nil
+	case o.quality != "":
+		return nil, errors.New("--view chooses qualities; remove --quality")
+	}
+	trace, err := viewtrace.Open(o.view)
+	if err != nil {
+		return nil, fmt.Errorf("--view: %w", err)
+	}
+	tanX, tanY := math.Tan(viewport.Width/2), math.Tan(viewport.Height/2)
+	return &player.View{
+		At: func(seconds float64) viewselect.View { return trace.At(seconds, tanX, tanY) }, Budget: float64(o.budget),
+	}, nil
+}
+
 // splitTrace splits FILE:VIDEO/USER.
 func splitTrace(s string) (path, video, user string) {
 	if _, err := os.Stat(s); err == nil {
@@ -386,13 +440,13 @@ func splitTrace(s string) (path, video, user string) {
 
 // writePictures writes the requested files.
 func (o playOptions) writePictures(p *player.Player) error {
-	if o.png == "" && o.ply == "" {
+	if o.png == "" && o.ply == "" && o.glb == "" {
 		return nil
 	}
-	clouds, sensors := p.Clouds()
-	if v := p.Sphere(); v != nil && len(clouds) == 0 {
-		if o.ply != "" {
-			return errors.New("--ply: the session has no point clouds")
+	shot := p.Shot()
+	if v := p.Sphere(); v != nil && len(shot) == 0 {
+		if o.ply != "" || o.glb != "" {
+			return errors.New("--ply and --glb: the session has no point clouds")
 		}
 		picture := v.Picture(960)
 		if picture == nil {
@@ -401,19 +455,19 @@ func (o playOptions) writePictures(p *player.Player) error {
 		return writeFile(o.png, func(w io.Writer) error { return png.Encode(w, picture) })
 	}
 	if o.ply != "" {
-		var all pointcloud.Points
-		for _, c := range clouds {
-			all.XYZ, all.RGB = append(all.XYZ, c.XYZ...), append(all.RGB, c.RGB...)
+		if err := writeFile(o.ply, func(w io.Writer) error { return export.WritePLY(w, shot, o.mesh) }); err != nil {
+			return err
 		}
-		if err := writeFile(o.ply, func(w io.Writer) error { return plyfile.Write(w, all) }); err != nil {
+	}
+	if o.glb != "" {
+		if err := writeFile(o.glb, func(w io.Writer) error { return export.WriteGLB(w, shot) }); err != nil {
 			return err
 		}
 	}
 	if o.png == "" {
 		return nil
 	}
-	opts := render.Options{Views: 4, Elevation: 15, YUp: p.YUp(), Sensors: sensors}
-	picture, err := render.Image(opts, clouds...)
+	picture, err := shot.Draw(render.Options{Views: 4, Elevation: 15}, render.Look(o.look))
 	if err != nil {
 		return err
 	}

@@ -38,6 +38,7 @@ func TestPlay(t *testing.T) {
 				"play", sessionURL(port, "demo"), "--json", "--delivery-timeout", "1m",
 				"--frames", filepath.Join(dir, "frames.csv"),
 				"--png", filepath.Join(dir, "cloud.png"), "--ply", filepath.Join(dir, "cloud.ply"),
+				"--glb", filepath.Join(dir, "surfaces.glb"),
 			}, tt.args...)...)
 			frames := func() []displayed { return displayedFrames(t, filepath.Join(dir, "frames.csv")) }
 			until(t, "10 frames", func() bool { return len(frames()) >= 10 && p.fps() > 0 })
@@ -63,6 +64,10 @@ func TestPlay(t *testing.T) {
 			}
 			if _, err := png.Decode(bytes.NewReader(picture)); err != nil {
 				t.Error(err)
+			}
+			glb, err := os.ReadFile(filepath.Join(dir, "surfaces.glb"))
+			if n := strings.Count(string(glb), `{"mesh":`); err != nil || !bytes.HasPrefix(glb, []byte("glTF")) || n != tt.shown {
+				t.Errorf("%d meshes, %v", n, err)
 			}
 			ply, err := os.Open(filepath.Join(dir, "cloud.ply"))
 			if err != nil {
@@ -214,6 +219,13 @@ func TestPlayRefused(t *testing.T) {
 			[]string{sessionURL(port, "demo"), "--png", "/nowhere/cloud.png"},
 			"--png: folder /nowhere does not exist",
 		},
+		{
+			"no such look",
+			[]string{sessionURL(port, "demo"), "--png", os.DevNull, "--look", "dots"},
+			`--look "dots" is unknown`,
+		},
+		{"look without a picture", []string{sessionURL(port, "demo"), "--look", "points"}, "--look needs --png"},
+		{"faces without a file", []string{sessionURL(port, "demo"), "--mesh"}, "--mesh needs --ply"},
 		{"no URL", nil, "URL is missing: holocast play URL"},
 		{"not a URL", []string{"moqt://%"}, `URL "moqt://%"`},
 		{

@@ -123,6 +123,15 @@ func TestPrepareReplayRecordExport(t *testing.T) {
 	if got := decodeFilm(t, out); len(got) != len(source) || psnr(got, source) < 30 {
 		t.Errorf("%d bytes of pictures, PSNR %.1f dB", len(got), psnr(got, source[:len(got)]))
 	}
+	// Only point clouds have a viewer and surfaces.
+	for _, args := range [][]string{{"--mp4", out, "--force", "--azimuth", "30"}, {"--png", "a.png"}, {"--glb", "a.glb"}} {
+		for _, from := range []string{folder, filepath.Join(dir, "holocast.mcap")} {
+			said := start(t, "holocast", append([]string{"export", from}, args...)...).mustFail()
+			if !strings.Contains(said, from) || !strings.Contains(said, "no point clouds") {
+				t.Errorf("export %s %v: %q", from, args, said)
+			}
+		}
+	}
 }
 
 // soundPackets matches the sound packets in a live line. A packet holds 1024 samples at 44.1 kHz.

@@ -470,6 +470,18 @@ func TestRecordRefused(t *testing.T) {
 		{"export without a recording", []string{"export", none, "--ply", dir}, "no such file or directory"},
 		{"export without an output", []string{"export", none}, "at least one of the flags"},
 		{"colour", []string{"export", none, "--k4a", dir, "--color", "cmyk"}, `--color is "cmyk", want mjpg or bgra`},
+		{"look", []string{"export", none, "--png", exists, "--look", "dots"}, `--look "dots" is unknown; use surface or points`},
+		{"size", []string{"export", none, "--png", exists, "--size", "12"}, `--size "12": want WIDTHxHEIGHT`},
+		{"target", []string{"export", none, "--png", exists, "--target", "1,2"}, "--target [1 2]: want x,y,z"},
+		{"elevation", []string{"export", none, "--png", exists, "--elevation", "91"}, "elevation from -90 to 90"},
+		{"faces", []string{"export", none, "--png", exists, "--mesh"}, "--mesh needs --ply"},
+		{"view without a picture", []string{"export", none, "--glb", exists, "--size", "9x9"}, "--size needs --png or --mp4"},
+		{"film's flag without a film", []string{"export", none, "--png", exists, "--turn", "3s"}, "--turn needs --mp4"},
+		{"time without a frame", []string{"export", none, "--ply", dir, "--at", "3s"}, "--at needs --png or --glb or --mp4"},
+		{"no revolution", []string{"export", none, "--mp4", exists, "--at", "0s", "--turn", "0s"}, "needs a revolution"},
+		{"two files are one", []string{"export", none, "--png", none, "--glb", none}, "two outputs are called " + none},
+		{"picture is a folder", []string{"export", none, "--png", dir, "--force"}, dir + " is a folder or a device"},
+		{"picture exists", []string{"export", none, "--png", exists}, exists + " exists"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if said := start(t, "holocast", tt.args...).mustFail(); !strings.Contains(said, tt.want) {

@@ -27,6 +27,7 @@ import (
 	"holocast/tools/lab/bench/fastpath"
 	"holocast/tools/lab/bench/fbdt"
 	"holocast/tools/lab/bench/hostile"
+	"holocast/tools/lab/bench/looks"
 	"holocast/tools/lab/bench/relay"
 	"holocast/tools/lab/bench/sound"
 	"holocast/tools/lab/bench/tiles"
@@ -113,6 +114,13 @@ func benchmarks() []benchmark {
 			parts: wan.Parts, root: true,
 			run: func(ctx context.Context, o benchOptions) (result, error) {
 				return wan.Run(ctx, wan.Options{Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log})
+			},
+		},
+		{
+			name: "looks", about: "pictures of depth cameras' frames as points and surfaces, against a camera left out",
+			parts: looks.Parts,
+			run: func(ctx context.Context, o benchOptions) (result, error) {
+				return looks.Run(ctx, looks.Options{Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log})
 			},
 		},
 		{

@@ -27,7 +27,7 @@
 #include <stdint.h>
 
 // Returned by hc_abi_version. Changes with every change to a function or struct.
-#define HC_ABI_VERSION 7
+#define HC_ABI_VERSION 8
 
 // Results. Negative values are errors; hc_error returns the message.
 #define HC_OK 0
@@ -165,6 +165,9 @@
 
 // Sensor grid coded as video; decoded frames have the words of HC_LAYOUT_A.
 #define HC_LAYOUT_W 4
+
+// Rows and columns that hc_frame_grid adds on each side of the grid.
+#define HC_GRID_BORDER 4
 
 // shown_us of a frame that was not shown.
 #define HC_NOT_SHOWN 0
@@ -304,6 +307,9 @@ typedef struct {
   double framerate;
   // Maximum bits per second; 0 = unknown.
   uint64_t bitrate;
+  // Root mean square error that coding with loss adds to depth, millimetres; 0 = unknown. It changes
+  // over time.
+  double depth_error;
   // Intrinsics of the grid, pixels.
   double fx;
   double fy;
@@ -329,12 +335,28 @@ typedef struct {
   uint32_t size;
   // Camera number, HC_ALL_CAMERAS or HC_SPHERE. HC_SPHERE ignores quality and descriptions.
   uint32_t camera;
-  // Quality by name. Null, "" or an unknown name selects the highest bit rate.
+  // Quality by name. Null, "" or an unknown name selects the highest bit rate; null and "" also let
+  // hc_view choose.
   const char *quality;
   // Maximum descriptions to receive per frame; 0 = all.
   uint32_t descriptions;
   uint32_t reserved;
 } HcSubscribe;
+
+// Argument of hc_view: the viewer's eye.
+typedef struct {
+  uint32_t size;
+  uint32_t reserved;
+  // Studio space to eye space (x right, y down, z forward): rotation, row-major.
+  double rotation[9];
+  // Its translation, millimetres.
+  double translation[3];
+  // Field of view, degrees.
+  double width;
+  double height;
+  // Maximum bits per second of all cameras; 0 = as much as arrives.
+  double max_bitrate;
+} HcView;
 
 // A decoded frame. Points are words_per_point 32-bit words each:
 //   layouts A and W, 2 words: X | Y << 12 | R << 24 of the pixel; depth mm | G << 16 | B << 24
@@ -596,6 +618,11 @@ int32_t hc_unsubscribe(HcClient *client, uint32_t camera);
 // low-resolution base is received.
 int32_t hc_gaze(HcClient *client, float right, float up, float forward, float width, float height);
 
+// Reports the viewer's eye, which chooses the quality of each camera that hc_subscribe subscribed to
+// without one: those in view get the better ones, within `max_bitrate` or, if that is 0, once frames
+// are lost. Call this once per rendered picture. HC_TRACK_SUBSCRIBED marks the chosen tracks.
+int32_t hc_view(HcClient *client, const HcView *view);
+
 // Acquires the camera's newest frame, or returns HC_EMPTY if there is no new one. Release it with
 // hc_frame_release.
 int32_t hc_frame_acquire(HcClient *client, uint32_t camera, HcFrame *frame);
@@ -609,6 +636,12 @@ int32_t hc_frame_copy(HcClient *client,
                       uint32_t *words,
                       size_t capacity,
                       uint32_t *points);
+
+// Writes the points of an acquired frame of layout A or W at their pixels, two words each as in
+// HcFrame. The grid has HC_GRID_BORDER more rows and columns on each side; the border and pixels
+// without a point are 0. `capacity` is the size of `words`; `*needed` receives the size of the grid,
+// in words.
+int32_t hc_frame_grid(HcClient *client, uint64_t handle, uint32_t *words, size_t capacity, size_t *needed);
 
 // Releases a frame, and sends its receipt if it was shown. `shown_us` is the local time at which it
 // was shown, HC_SHOWN_NOW or HC_NOT_SHOWN.

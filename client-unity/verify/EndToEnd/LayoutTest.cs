@@ -16,8 +16,8 @@ namespace Holocast.Verify
     static class LayoutTest
     {
         static readonly Type[] Structs =
-            { typeof(HcConfig), typeof(HcState), typeof(HcTrack), typeof(HcSubscribe), typeof(HcFrame),
-            typeof(HcPicture), typeof(HcClock), typeof(HcStats), typeof(HcPlayback), typeof(HcSound),
+            { typeof(HcConfig), typeof(HcState), typeof(HcTrack), typeof(HcSubscribe), typeof(HcView),
+            typeof(HcFrame), typeof(HcPicture), typeof(HcClock), typeof(HcStats), typeof(HcPlayback), typeof(HcSound),
             typeof(HcSoundStats) };
 
         public static int Run(string header, string folder)

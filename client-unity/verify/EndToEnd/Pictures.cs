@@ -23,17 +23,19 @@ namespace Holocast.Verify
             string folder = Path.Combine(scratch, "pictures");
             Directory.CreateDirectory(folder);
             int failed = 0;
-            foreach (string layout in new[] { "a", "b" })
+            foreach (var (layout, look) in new[] { ("a", HolocastLook.Surface), ("a", HolocastLook.Points),
+                ("b", HolocastLook.Surface) })
             {
                 using (var lab = new Lab())
                 {
                     try
                     {
-                        Compare(lab, folder, layout);
+                        Compare(lab, folder, layout, look);
                     }
                     catch (Failed e)
                     {
-                        Console.WriteLine("FAIL  layout " + layout + ": " + e.Message + "\n" + lab.Output());
+                        Console.WriteLine("FAIL  layout " + layout + ", " + look + ": " + e.Message + "\n"
+                            + lab.Output());
                         failed++;
                     }
                 }
@@ -192,17 +194,19 @@ namespace Holocast.Verify
             File.WriteAllLines(scene + ".scene", lines);
         }
 
-        static void Compare(Lab lab, string folder, string layout)
+        static void Compare(Lab lab, string folder, string layout, HolocastLook look)
         {
             int port = Lab.FreePort();
             string url = "moqt://127.0.0.1:" + port + "/picture";
             string[] frame = { "--width", "320", "--height", "288", "--layout", layout };
             lab.Relay(port);
             lab.Start("publisher", frame.Append(url).ToArray());
-            var stage = new Stage(url);
+            var stage = new Stage(url, "", s => s.Points.Look = look);
             stage.UntilShown("frames", 3);
             stage.Run(0.1);
-            string scene = Path.Combine(folder, layout);
+            bool surface = look == HolocastLook.Surface && layout == "a";
+            Check.That(stage.Points.Views[0].IsSurface == surface, surface ? "no surface" : "a surface");
+            string scene = Path.Combine(folder, layout + (surface ? ".surface" : ""));
             Matrix4x4 model = Dump(stage, scene)[0];
             Check.That(stage.Points.TryGetSubject(out Vector3 middle, out _), "no subject");
 
@@ -216,10 +220,17 @@ namespace Holocast.Verify
                 byte[][] drawn = Draw(scene, name, eyes, name);
                 for (int i = 0; i < eyes.Length; i++)
                 {
-                    byte[] wanted = Reference(frame, Clip() * eyes[i] * model);
-                    string result = "layout " + layout + ", " + name
+                    byte[] wanted = Reference(frame, Clip() * eyes[i] * model, surface);
+                    string result = "layout " + layout + (surface ? ", surface, " : ", points, ") + name
                         + (eyes.Length == 1 ? "" : i == 0 ? ", left" : ", right");
-                    Same(result, drawn[i], wanted);
+                    if (surface)
+                    {
+                        Alike(result, drawn[i], wanted);
+                    }
+                    else
+                    {
+                        Same(result, drawn[i], wanted);
+                    }
                 }
                 if (eyes.Length == 2)
                 {
@@ -232,6 +243,143 @@ namespace Holocast.Verify
             }
         }
 
+        // Prints lavapipe's processor times for a picture of 60 000 and of 240 000 points, drawn as points, as a
+        // surface, and as a surface of several cameras, and for the surface's compute shader, which runs once per
+        // frame. Looks take turns; the medians of Rounds runs are printed.
+        public static int Times(string scratch)
+        {
+            const int Rounds = 7;
+            string folder = Path.Combine(scratch, "pictures");
+            Directory.CreateDirectory(folder);
+            var looks = new[] { "points", "surface", "surface of several" };
+            var results = new List<string>();
+            foreach (var (width, height) in new[] { (302, 274), (604, 545) })
+            {
+                Matrix4x4[] eyes = null;
+                int points = 0;
+                foreach (string look in looks)
+                {
+                    using (var lab = new Lab())
+                    {
+                        string scene = Path.Combine(folder, look.Replace(' ', '-'));
+                        (eyes, points) = DumpFrame(lab, scene, width, height, look);
+                    }
+                }
+                foreach (int views in new[] { 1, 2 })
+                {
+                    var drawn = looks.ToDictionary(l => l, l => new List<double>());
+                    var computed = looks.ToDictionary(l => l, l => new List<double>());
+                    for (int i = 0; i < Rounds * looks.Length; i++)
+                    {
+                        string look = looks[i % looks.Length], scene = Path.Combine(folder, look.Replace(' ', '-'));
+                        Draw(scene, "time", eyes.Take(views).ToArray(), "", 10);
+                        string[] told = lastTimes.Split(' ');
+                        drawn[look].Add(double.Parse(told[0], CultureInfo.InvariantCulture));
+                        computed[look].Add(double.Parse(told[1], CultureInfo.InvariantCulture));
+                    }
+                    results.Add(FormattableString.Invariant($"{{\"points\":{points},\"eyes\":{views},")
+                        + "\"picture_ms\":{" + Medians(drawn) + "},\"frame_ms\":{" + Medians(computed) + "}}");
+                }
+            }
+            Console.WriteLine("[" + string.Join(",\n ", results) + "]");
+            return 0;
+        }
+
+        static string Medians(Dictionary<string, List<double>> of)
+        {
+            return string.Join(",", of.Select(p => "\"" + p.Key + "\":"
+                + p.Value.OrderBy(v => v).ElementAt(p.Value.Count / 2).ToString("F1", CultureInfo.InvariantCulture)));
+        }
+
+        // Dumps a frame of the synthetic performer; returns views of both eyes and the number of points.
+        static (Matrix4x4[], int) DumpFrame(Lab lab, string scene, int width, int height, string look)
+        {
+            int port = Lab.FreePort();
+            string url = "moqt://127.0.0.1:" + port + "/times";
+            lab.Relay(port);
+            lab.Start("publisher", "--width", width.ToString(), "--height", height.ToString(), "--fps", "1", url);
+            var stage = new Stage(url, "", s =>
+            {
+                s.Points.Look = look == "points" ? HolocastLook.Points : HolocastLook.Surface;
+                s.Points.MaxPoints = int.MaxValue;
+            });
+            stage.UntilShown("frames", 1);
+            stage.Points.Views[0].SetOthers(look == "surface of several");
+            Dump(stage, scene);
+            Check.That(stage.Points.TryGetSubject(out Vector3 middle, out _), "no subject");
+            var eyes = new[] { -0.032f, 0.032f }.Select(x => new Vector3(x, 0, 0))
+                .Select(beside => View(stage.Eyes.position + beside, middle + beside)).ToArray();
+            return (eyes, stage.Points.Points);
+        }
+
+        // Draws a session as points and as surfaces, from the left, the front and the right, at several distances,
+        // and writes the pictures to a folder.
+        public static int Looks(string scratch, string source, string output)
+        {
+            string folder = Path.Combine(scratch, "pictures"), scene = Path.Combine(folder, "looks");
+            Directory.CreateDirectory(folder);
+            Directory.CreateDirectory(output);
+            using (var lab = new Lab())
+            {
+                Stage stage = Studio(lab, source);
+                Complete(stage);
+                Dump(stage, scene);
+                // The same frame as points.
+                File.WriteAllLines(scene + "-points.scene", File.ReadLines(scene + ".scene")
+                    .Where(l => !l.StartsWith("compute ")).Select(l => l.Replace(" HOLOCAST_SURFACE", "")));
+                Check.That(stage.Points.TryGetSubject(out Vector3 middle, out Vector3 along), "no subject");
+                int points = stage.Points.Points, cameras = stage.Points.Views.Count;
+                lab.Dispose();
+                foreach (float distance in new[] { 0.7f, 1.5f, 4 })
+                {
+                    foreach (int angle in new[] { -35, 0, 35 })
+                    {
+                        Vector3 to = Quaternion.AngleAxis(angle, Vector3.up) * along;
+                        var eyes = new[] { View(middle - distance * to + Vector3.up * 0.1f * distance, middle) };
+                        string name = Path.Combine(output, FormattableString.Invariant($"{distance}m_{angle}"));
+                        Png(name + "_points.png", Draw(scene + "-points", "looks", eyes)[0]);
+                        Png(name + "_surface.png", Draw(scene, "looks", eyes)[0]);
+                    }
+                }
+                Console.WriteLine(points + " points of " + cameras + " cameras");
+            }
+            return 0;
+        }
+
+        // Waits for a frame with nearly all points: on a busy machine the capture server omits some.
+        static void Complete(Stage stage)
+        {
+            int most = 0, ticks = 0;
+            stage.Until("a complete frame", () =>
+            {
+                most = Math.Max(most, stage.Points.Points);
+                return ++ticks > 300 && stage.Points.Points >= 0.98 * most;
+            });
+        }
+
+        // A session whose cameras all show frames at their poses. source: may be followed by flags.
+        static Stage Studio(Lab lab, string source)
+        {
+            int port = Lab.FreePort();
+            string url = "moqt://127.0.0.1:" + port + "/studio";
+            lab.Relay(port);
+            lab.Start("capture-server", source.Split(' ').Prepend("--source").Concat(new[] { "--fps", "5", url })
+                .ToArray());
+            var stage = new Stage(url, "", s => s.Points.MaxPoints = int.MaxValue);
+            if (!IsSphere(source))
+            {
+                stage.Until("all cameras", () => stage.Points.Views.Count > 0
+                    && stage.Points.Views.All(v => v.Points > 0 && v.HasSubject));
+                // The capture server locates LiveScan3D's marker box within seconds.
+                stage.Until("the cameras' poses", () => stage.Points.Views.Select(v => v.Transform.position).Distinct()
+                    .Count() == stage.Points.Views.Count);
+                stage.Run(1);
+            }
+            return stage;
+        }
+
+        static bool IsSphere(string source) => source.StartsWith("equirect:") || source.StartsWith("tiles:");
+
         // Renders a picture of a session for the README.
         public static int Show(string scratch, string source, string output)
         {
@@ -239,19 +387,12 @@ namespace Holocast.Verify
             Directory.CreateDirectory(folder);
             using (var lab = new Lab())
             {
-                int port = Lab.FreePort();
-                string url = "moqt://127.0.0.1:" + port + "/studio";
-                lab.Relay(port);
-                lab.Start("capture-server", "--source", source, url);
-                var stage = new Stage(url);
-                if (source.StartsWith("equirect:") || source.StartsWith("tiles:"))
+                Stage stage = Studio(lab, source);
+                if (IsSphere(source))
                 {
                     ShowSphere(stage, Path.Combine(folder, "panorama"), output);
                     return 0;
                 }
-                stage.Until("all cameras", () => stage.Points.Views.Count > 0
-                    && stage.Points.Views.All(v => v.Points > 0 && v.HasSubject));
-                stage.Run(1);
                 string scene = Path.Combine(folder, "studio");
                 Dump(stage, scene);
                 stage.Points.TryGetSubject(out Vector3 middle, out Vector3 along);
@@ -308,20 +449,42 @@ namespace Holocast.Verify
                 Mesh mesh = view.Transform.GetComponent<MeshFilter>().sharedMesh;
                 var submesh = mesh.GetSubMesh(0);
                 bool cloud = material.IsKeywordEnabled("HOLOCAST_CLOUD");
-                string name = scene + "." + view.Camera;
+                bool surface = material.IsKeywordEnabled("HOLOCAST_SURFACE");
+                string name = scene + "." + view.Camera, file = Path.GetFileName(name);
                 GraphicsBuffer words = material.StubBuffer(Shader.PropertyToID("_HolocastWords"));
                 File.WriteAllBytes(name + ".words", words.StubBytes.ToArray());
                 File.WriteAllBytes(name + ".indices",
                     MemoryMarshal.AsBytes<uint>(mesh.StubIndices.AsSpan(submesh.indexStart, submesh.indexCount))
                     .ToArray());
-                string file = Path.GetFileName(name);
                 Matrix4x4 model = view.Transform.localToWorldMatrix;
                 models.Add(model);
                 lines.Add("object HolocastPoints " + file + ".indices " + Text(model)
-                    + (cloud ? " HOLOCAST_CLOUD" : ""));
-                lines.Add("float _HolocastEdge "
-                    + material.GetFloat(Shader.PropertyToID("_HolocastEdge"))
-                    .ToString("R", CultureInfo.InvariantCulture));
+                    + (cloud ? " HOLOCAST_CLOUD" : surface ? " HOLOCAST_SURFACE" : ""));
+                foreach (string property in new[] { "_HolocastEdge", "_HolocastNearer" })
+                {
+                    lines.Add("float " + property + " " + material.GetFloat(Shader.PropertyToID(property))
+                        .ToString("R", CultureInfo.InvariantCulture));
+                }
+                if (surface)
+                {
+                    GraphicsBuffer corners = material.StubBuffer(Shader.PropertyToID("_HolocastCorners"));
+                    GraphicsBuffer facets = material.StubBuffer(Shader.PropertyToID("_HolocastFacets"));
+                    StubDispatch d = corners.StubWritten;
+                    Check.That(d.Values[Shader.PropertyToID("_HolocastWords")].Equals(words)
+                        && d.Values[Shader.PropertyToID("_HolocastFacets")].Equals(facets)
+                        && d.Values[Shader.PropertyToID("_HolocastRays")]
+                        .Equals(material.GetTexture(Shader.PropertyToID("_HolocastRays"))), "quads of other points");
+                    var grid = (GraphicsBuffer)d.Values[Shader.PropertyToID("_HolocastGrid")];
+                    File.WriteAllBytes(name + ".grid", grid.StubBytes.ToArray());
+                    lines.Add("buffer _HolocastGrid " + file + ".grid");
+                    lines.Add("room _HolocastCorners " + corners.StubBytes.Length);
+                    lines.Add("room _HolocastFacets " + facets.StubBytes.Length);
+                    lines.Add("compute " + d.Shader + " " + d.Groups);
+                    lines.Add("int _HolocastCount " + d.Ints[Shader.PropertyToID("_HolocastCount")]);
+                    lines.Add("int _HolocastStride " + d.Ints[Shader.PropertyToID("_HolocastStride")]);
+                    lines.Add("float _HolocastSpacing " + d.Floats[Shader.PropertyToID("_HolocastSpacing")]
+                        .ToString("R", CultureInfo.InvariantCulture));
+                }
                 lines.Add("buffer _HolocastWords " + file + ".words");
                 if (!cloud)
                 {
@@ -342,6 +505,8 @@ namespace Holocast.Verify
             return new Matrix4x4 { m00 = 1, m11 = 1, m22 = -1, m33 = 1 } * m;
         }
 
+        static string lastTimes;
+
         static readonly float Scale = 1 / MathF.Tan(33 * Mathf.Deg2Rad);
 
         // Projection with y up, for the reference renderer.
@@ -358,7 +523,8 @@ namespace Holocast.Verify
         }
 
         // mode: "multiview", "pass 0" or "pass 1"; else instanced if there are two eyes.
-        static byte[][] Draw(string scene, string name, Matrix4x4[] eyes, string mode = "")
+        // count: further drawings to measure lastTimes, the processor times of each and of the compute shader in ms.
+        static byte[][] Draw(string scene, string name, Matrix4x4[] eyes, string mode = "", int count = 0)
         {
             string camera = scene + "." + name + ".camera", output = scene + "." + name;
             var lines = new List<string> { "size " + Width + " " + Height, "background "
@@ -369,20 +535,21 @@ namespace Holocast.Verify
                 lines.Add(mode);
             }
             File.WriteAllLines(camera, lines);
-            Execute(Path.Combine(Lab.Root, "build/unity/draw/release/draw"),
-                Path.Combine(Lab.Root, "build/unity/out/shaders"), scene + ".scene", camera, output);
+            byte[] told = Execute(Path.Combine(Lab.Root, "build/unity/draw/release/draw"),
+                Path.Combine(Lab.Root, "build/unity/out/shaders"), scene + ".scene", camera, output, count.ToString());
+            lastTimes = System.Text.Encoding.ASCII.GetString(told).Trim();
             return eyes.Select((_, i) => Ppm(output + "." + i + ".ppm")).ToArray();
         }
 
-        // Reference picture in RGBA, transparent where there are no points.
-        static byte[] Reference(string[] frame, Matrix4x4 m)
+        // Reference picture in RGBA, transparent where there is nothing.
+        static byte[] Reference(string[] frame, Matrix4x4 m, bool surface)
         {
             float[] columns = { m.m00, m.m10, m.m20, m.m30, m.m01, m.m11, m.m21, m.m31, m.m02, m.m12, m.m22, m.m32,
                 m.m03, m.m13, m.m23, m.m33 };
             string matrix = string.Join(",", columns.Select(c => c.ToString("R", CultureInfo.InvariantCulture)));
             // The reference renders the grid; layouts B and C hold the same points.
             return Execute(Path.Combine(Lab.Binaries, "publisher"), "--width", frame[1], "--height", frame[3],
-                "--viewport", Width + "x" + Height, "--reference", matrix);
+                "--viewport", Width + "x" + Height, "--look", surface ? "surface" : "points", "--reference", matrix);
         }
 
         static void Same(string what, byte[] drawn, byte[] wanted)
@@ -437,6 +604,69 @@ namespace Holocast.Verify
                 + worst.ToString("F2", CultureInfo.InvariantCulture) + ", " + stray + " stray pixels of " + empty;
             Check.That(covered > 50000 && share > 0.9 && worst < 8 && stray <= empty / 10000, result);
             Console.WriteLine("ok    " + result);
+        }
+
+        // Compares surfaces by structural similarity.
+        static void Alike(string what, byte[] drawn, byte[] wanted)
+        {
+            int covered = 0, holes = 0, stray = 0;
+            for (int i = 0; i < Width * Height; i++)
+            {
+                bool opaque = wanted[4 * i + 3] > 0, shows = false;
+                for (int c = 0; c < 3; c++)
+                {
+                    shows |= Math.Abs(drawn[3 * i + c] - Background[c]) > 2;
+                }
+                covered += opaque ? 1 : 0;
+                holes += opaque && !shows ? 1 : 0;
+                stray += shows && !opaque ? 1 : 0;
+            }
+            double ssim = Similarity(drawn, wanted);
+            string result = FormattableString.Invariant($"{what}: SSIM {ssim:F4}, {covered} pixels covered")
+                + ", " + holes + " missing, " + stray + " stray";
+            // Edges may differ by a pixel, as the reference draws four samples per pixel.
+            Check.That(ssim >= 0.95 && covered > 50000 && holes < covered / 100 && stray < covered / 100, result);
+            Console.WriteLine("ok    " + result);
+        }
+
+        static double Luma(byte[] b, int at) => 0.2126 * b[at] + 0.7152 * b[at + 1] + 0.0722 * b[at + 2];
+
+        // Mean structural similarity of the luma (Wang et al., 2004) over windows of 8×8 pixels that the
+        // reference covers, as the web viewer's tests measure it.
+        static double Similarity(byte[] drawn, byte[] wanted)
+        {
+            const int Side = 8, Step = 4;
+            const double C1 = 0.01 * 255 * 0.01 * 255, C2 = 0.03 * 255 * 0.03 * 255, N = Side * Side;
+            double sum = 0;
+            int windows = 0;
+            for (int y = 0; y + Side <= Height; y += Step)
+            {
+                for (int x = 0; x + Side <= Width; x += Step)
+                {
+                    double sa = 0, sb = 0, saa = 0, sbb = 0, sab = 0;
+                    int opaque = 0;
+                    for (int k = 0; k < Side * Side; k++)
+                    {
+                        int at = (y + k / Side) * Width + x + k % Side;
+                        double a = Luma(drawn, 3 * at), b = Luma(wanted, 4 * at);
+                        opaque += wanted[4 * at + 3] > 0 ? 1 : 0;
+                        sa += a;
+                        sb += b;
+                        saa += a * a;
+                        sbb += b * b;
+                        sab += a * b;
+                    }
+                    if (opaque < Side * Side)
+                    {
+                        continue;
+                    }
+                    double ma = sa / N, mb = sb / N;
+                    double va = saa / N - ma * ma, vb = sbb / N - mb * mb, cov = sab / N - ma * mb;
+                    sum += (2 * ma * mb + C1) * (2 * cov + C2) / ((ma * ma + mb * mb + C1) * (va + vb + C2));
+                    windows++;
+                }
+            }
+            return sum / windows;
         }
 
         // The shift to the left, in pixels, at which the second picture best matches the first.

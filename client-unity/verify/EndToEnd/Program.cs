@@ -36,6 +36,8 @@ namespace Holocast.Verify
                     scratch);
                 case "end-to-end": return EndToEnd(name);
                 case "pictures": return Pictures.Run(scratch);
+                case "times": return Pictures.Times(scratch);
+                case "looks": return Pictures.Looks(scratch, name, args[3]);
                 case "show": return Pictures.Show(scratch, name, args[3]);
                 default: Console.Error.WriteLine("unknown command " + command); return 2;
             }

@@ -24,6 +24,7 @@ namespace Holocast.Verify
             ("receipts reach the publisher", Receipts),
             ("no allocation per frame", NoAllocation),
             ("layouts B and C, four descriptions", Layouts),
+            ("qualities by view", QualitiesByView),
             ("frames in datagrams", Datagrams),
             ("relay restart", RelayRestart),
             ("publisher restart", PublisherReturns),
@@ -100,7 +101,9 @@ namespace Holocast.Verify
             stage.Until("Live without a message", () => stage.Session.State == HolocastState.Live
                 && stage.Session.Message == "");
             stage.Until("the HUD's statistics", () => stage.Hud.Text.Contains("FPS ")
-                && stage.Hud.Text.Contains("Frame delay p50 "));
+                && stage.Hud.Text.Contains("Frame delay p50 ") && stage.Hud.Text.Contains("surface\n"));
+            stage.Points.Look = HolocastLook.Points;
+            stage.Until("points in the HUD", () => stage.Hud.Text.Contains("points\n"));
         }
 
         // Horizontal distance from the eyes to the subject, metres.
@@ -190,6 +193,33 @@ namespace Holocast.Verify
                         "the submesh does not match the points");
                 }
             }
+        }
+
+        // The camera that the main camera sees gets the better quality, before and behind the performer.
+        static void QualitiesByView(Lab lab)
+        {
+            int port = Lab.FreePort();
+            lab.Relay(port);
+            Capture(lab, port, "view", "--cameras", "2", "--fps", "10", "--depth-mode", "NFOV_2X2BINNED", "--high");
+            // The catalog expects 369, 184 and 65 kbit/s in the qualities full, high and low.
+            var stage = new Stage(Url(port, "view"), before: s => s.Points.MaxBitrate = 0.45f);
+            stage.UntilShown("the first frame");
+            foreach (var (side, qualities) in
+                new[] { (1, "0 high, 1 low"), (-1, "0 low, 1 high"), (1, "0 high, 1 low") })
+            {
+                bool yUp = stage.Session.Catalog.StudioYUp;
+                Vector3 eyes = Studio.Place(0, yUp ? 1100 : -1100, 1200 * side, yUp);
+                Transform hologram = stage.Hologram.transform;
+                stage.Eyes.position = hologram.TransformPoint(eyes);
+                stage.Eyes.rotation = hologram.rotation
+                    * Quaternion.LookRotation(new Vector3(0, 0, -eyes.z), Vector3.up);
+                stage.Until("quality " + qualities, () => stage.Hud.Text.Contains("Quality " + qualities));
+                stage.UntilShown("frames of both qualities", 4);
+            }
+            stage.Until("the depth error in the HUD", () => stage.Hud.Text.Contains("  depth ±"));
+            HolocastStatistics s = stage.Statistics();
+            Check.That(s.FramesDamaged == 0, s.FramesDamaged + " damaged");
+            Check.That(s.FramesShown > 0 && stage.Points.Views.All(v => v.Points > 1000), "a camera disappeared");
         }
 
         // The publisher sends every ninth part only on request. The viewer misses more parts than the relay's

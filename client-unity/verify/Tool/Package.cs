@@ -154,6 +154,7 @@ namespace Holocast.Verify
                 case ".asmdef": importer = "AssemblyDefinitionImporter:"; break;
                 case ".shader": importer = "ShaderImporter:"; more =
                     "  defaultTextures: []\n  nonModifiableTextures: []\n"; break;
+                case ".compute": importer = "ComputeShaderImporter:"; break;
                 case ".hlsl": importer = "ShaderIncludeImporter:"; break;
                 case ".bytes": case ".md": case ".xml": importer = "TextScriptImporter:"; break;
                 case ".json": importer = Path.GetFileName(asset) == "package.json"

@@ -37,6 +37,34 @@ namespace Holocast.Verify
             {
                 Shader(path);
             }
+            foreach (string path in Directory.GetFiles(Path.Combine(folders.Package, "Shaders"), "*.compute",
+                SearchOption.AllDirectories).OrderBy(p => p, StringComparer.Ordinal))
+            {
+                Compute(path);
+            }
+        }
+
+        // A kernel; its name is the entry point.
+        void Compute(string path)
+        {
+            string name = Path.GetFileNameWithoutExtension(path), flat = Path.Combine(output, name + ".hlsl");
+            var source = new StringBuilder();
+            string kernel = "";
+            foreach (string line in File.ReadAllLines(path))
+            {
+                if (line.StartsWith("#pragma kernel "))
+                {
+                    kernel = line.Substring(15);
+                    continue;
+                }
+                Flatten(line, source);
+            }
+            File.WriteAllText(flat, source.ToString());
+            string told = Fxc(new List<string> { flat, kernel, "cs_5_0" });
+            Console.WriteLine(name + ": Microsoft's compiler accepts it, "
+                + Regex.Match(told, @"\d+ instructions").Value);
+            Build.Run("glslangValidator", "-D", "-V", "-S", "comp", "-e", kernel, "--source-entrypoint", kernel,
+                "--auto-map-bindings", "-o", Path.Combine(output, name + ".comp.spv"), flat);
         }
 
         string Version()

@@ -9,13 +9,12 @@ const WORTH = 0.25;
 /** Number of medians to wait before retrying a change without effect. It doubles with each failure. */
 const RETRY_AFTER = 4;
 const MAX_RETRY_AFTER = 64;
-/** Maximum stride. */
-const COARSEST = 64;
-
 /** Drawing times, in ms, above which fewer points are drawn and below which more are drawn. */
 export interface Limits {
   readonly slow: number;
   readonly quick: number;
+  /** Maximum stride. */
+  readonly coarsest: number;
 }
 
 interface Picture {
@@ -43,8 +42,14 @@ export class GpuQueue {
 
   constructor(
     private readonly gl: WebGL2RenderingContext,
-    public limits: Limits,
+    private limits: Limits,
   ) {}
+
+  limit(limits: Limits): void {
+    this.limits = limits;
+    this.stride = Math.min(this.stride, limits.coarsest);
+    this.#change = undefined;
+  }
 
   /**
    * Polls the fences and returns true if no further picture may be submitted. Two may be in flight,
@@ -74,7 +79,7 @@ export class GpuQueue {
   }
 
   #judge(): void {
-    const { slow, quick } = this.limits;
+    const { slow, quick, coarsest } = this.limits;
     this.#times.push(this.took);
     if (this.#times.length < TOGETHER) return;
     const median = this.#times.sort((a, b) => a - b)[TOGETHER >> 1]!;
@@ -87,8 +92,8 @@ export class GpuQueue {
       this.#retryAfter = Math.min(2 * this.#retryAfter, MAX_RETRY_AFTER);
     } else if (this.#wait > 0) {
       this.#wait--;
-    } else if (median > slow && this.stride < COARSEST) {
-      this.#try(Math.min(COARSEST, THINNER * this.stride), median);
+    } else if (median > slow && this.stride < coarsest) {
+      this.#try(Math.min(coarsest, THINNER * this.stride), median);
     } else if (median < quick && this.stride > 1) {
       this.#try(this.stride / 2, median);
     }

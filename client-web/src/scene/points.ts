@@ -3,20 +3,21 @@ import {
   Sphere, Vector3, type WebGLRenderer,
 } from "three";
 import { formOf, wordsPerPoint } from "../media/points/layout.ts";
-import type { CameraTrack, Transform } from "../media/points/track.ts";
+import { isMerged, type CameraTrack, type Transform } from "../media/points/track.ts";
 import fragmentShader from "./points.frag?raw";
+import shadowShader from "./shadow.frag?raw";
 import vertexShader from "./points.vert?raw";
 import { Surface } from "./surface.ts";
 import { allocate, fill } from "./textures.ts";
 
-/** Frames with a grid are drawn as a surface or as points; others, and thinned ones, as points. */
+/** Frames with a grid are drawn as a surface or as points; others as points. */
 export type Look = "surface" | "points";
 
 /** Points per texture row. */
 const ROW = 4096;
 
-/** Largest stride whose gaps a surface closes. */
-const COARSEST_SURFACE = 16;
+/** One in this many points, enlarged, casts the shadow. */
+const SHADOW_STRIDE = 16;
 
 /**
  * Keeps the points of every n-th row and column, at a ratio of 1 to `stride`, a power of two. Returns their number.
@@ -79,7 +80,10 @@ export class CameraPoints {
   readonly #gl: WebGL2RenderingContext;
   readonly #words = new ExternalTexture();
   readonly #rays = new ExternalTexture();
+  readonly #spacing = { value: 0 };
   readonly #surface: Surface | undefined;
+  readonly #look: RawShaderMaterial;
+  readonly #shadow: RawShaderMaterial;
   #capacity = 0; // rows
   points = 0;
   #pose!: Transform;
@@ -95,28 +99,29 @@ export class CameraPoints {
     const { width, height, fx, fy } = track.grid;
     const focal = (fx + fy) / 2;
     if (pixels) this.#surface = new Surface(renderer, width, height, focal);
-    const material = new RawShaderMaterial({
-      glslVersion: GLSL3,
-      side: DoubleSide,
-      vertexShader,
-      fragmentShader,
-      uniforms: {
-        ...shared,
-        words: { value: this.#words },
-        rays: { value: this.#rays },
-        // Unused samplers need a texture of their type, too.
-        shape: { value: this.#surface?.shape ?? this.#words },
-        paint: { value: this.#surface?.paint ?? this.#words },
-        surface: { value: false },
-        stride: { value: 1 },
-        hasRays: { value: pixels },
-        focal: { value: focal },
-      },
+    const uniforms = () => ({
+      ...shared,
+      words: { value: this.#words },
+      rays: { value: this.#rays },
+      // Unused samplers need a texture of their type, too.
+      shape: { value: this.#surface?.shape ?? this.#words },
+      paint: { value: this.#surface?.paint ?? this.#words },
+      surface: { value: false },
+      stride: { value: 1 },
+      hasRays: { value: pixels },
+      focal: { value: focal },
+      spacing: this.#spacing,
+    });
+    const defines: Record<string, string> = pixels ? {} : { DISCS: "" };
+    const form = { glslVersion: GLSL3, side: DoubleSide, vertexShader, defines } as const;
+    this.#look = new RawShaderMaterial({ ...form, fragmentShader, uniforms: uniforms() });
+    this.#shadow = new RawShaderMaterial({
+      ...form, fragmentShader: shadowShader, uniforms: { ...uniforms(), spread: { value: 1 } },
     });
     const geometry = new BufferGeometry();
     geometry.boundingSphere = new Sphere(new Vector3(), Infinity);
     geometry.setDrawRange(0, 0);
-    this.object = new Mesh(geometry, material);
+    this.object = new Mesh(geometry, this.#look);
     this.object.frustumCulled = false;
     this.object.matrixAutoUpdate = false;
     this.object.visible = false;
@@ -137,6 +142,11 @@ export class CameraPoints {
 
   get pose(): Transform {
     return this.#pose;
+  }
+
+  /** Distance between neighboring points, mm, for a cloud without a lens. */
+  set spacing(mm: number) {
+    if (isMerged(this.track)) this.#spacing.value = mm;
   }
 
   /** X and Y of each pixel's ray, row-major. */
@@ -186,23 +196,43 @@ export class CameraPoints {
   }
 
   #isSurface(look: Look): boolean {
-    return this.#surface !== undefined && look === "surface" && this.shared.stride.value <= COARSEST_SURFACE;
+    return this.#surface !== undefined && look === "surface";
   }
 
   /** Prepares the newest frame for drawing in the chosen look. */
   prepare(look: Look): void {
-    const { uniforms } = this.object.material;
+    const { uniforms } = this.#look;
     const surface = this.#isSurface(look);
     const stride = surface ? 1 : Math.max(1, this.shared.stride.value / this.#thinned);
     uniforms["surface"]!.value = surface;
     uniforms["stride"]!.value = stride;
     this.object.geometry.setDrawRange(0, 6 * Math.floor(this.#drawn / stride));
-    if (!surface || this.#computed || !this.object.visible) return;
+    const several = this.shared.several.value;
+    if (!surface || (this.#computed && several === this.#normals) || !this.object.visible) return;
     const [words, rays] = [this.#words.sourceTexture, this.#rays.sourceTexture] as WebGLTexture[];
-    this.#surface!.compute(words!, rays!, this.#drawn);
+    this.#surface!.compute(words!, rays!, this.#drawn, several);
     this.#computed = true;
+    this.#normals = several;
   }
+
+  /** Lets `draw` draw the shadow that the newest frame casts. */
+  cast(draw: () => void): void {
+    const { geometry } = this.object;
+    const { count } = geometry.drawRange;
+    const { uniforms } = this.#shadow;
+    const stride = Math.max(1, SHADOW_STRIDE / this.#thinned);
+    uniforms["stride"]!.value = stride;
+    uniforms["spread"]!.value = this.shared.spread.value * Math.sqrt(this.#thinned);
+    geometry.setDrawRange(0, 6 * Math.floor(this.#drawn / stride));
+    this.object.material = this.#shadow;
+    draw();
+    this.object.material = this.#look;
+    geometry.setDrawRange(0, count);
+  }
+
+  /** Whether the frame's quads are computed, and with normals. */
   #computed = false;
+  #normals = false;
   /** Points of the uploaded frame, one in #thinned of the frame's. */
   #drawn = 0;
   #thinned = 1;
@@ -223,6 +253,7 @@ export class CameraPoints {
     this.#surface?.dispose();
     this.object.removeFromParent();
     this.object.geometry.dispose();
-    this.object.material.dispose();
+    this.#look.dispose();
+    this.#shadow.dispose();
   }
 }

@@ -13,6 +13,8 @@ uniform sampler2D rays;
 uniform bool hasRays;
 // Focal length in pixels: neighboring points are z / focal apart.
 uniform float focal;
+// Distance between neighboring points in mm, if it isn't 0.
+uniform float spacing;
 uniform float spread;
 uniform float height;
 // Draw every stride-th point, enlarged, on a GPU too slow for all.
@@ -25,6 +27,9 @@ uniform mat4 modelViewMatrix;
 uniform mat4 projectionMatrix;
 
 out vec3 color;
+#ifdef DISCS
+out vec2 place; // from the middle of the disc, whose radius is 1
+#endif
 
 const float NEARER = 20.0; // millimetres
 const vec4 NOWHERE = vec4(2.0, 2.0, 2.0, 1.0);
@@ -115,9 +120,12 @@ void main() {
   vec4 view = modelViewMatrix * vec4(p, 1.0);
   vec2 side = vec2(float(gl_VertexID & 1), float((gl_VertexID >> 1) & 1)) * 2.0 - 1.0;
   float scale = length(modelViewMatrix[0].xyz);
-  float edge = spread * sqrt(float(stride)) * abs(p.z) / focal * scale;
+  float edge = spread * sqrt(float(stride)) * (spacing > 0.0 ? spacing : abs(p.z) / focal) * scale;
   // At least one pixel wide, or distant points would flicker.
   float minEdge = 2.0 * -view.z / (projectionMatrix[1][1] * height);
+#ifdef DISCS
+  place = edge > 3.0 * minEdge ? side : vec2(0.0); // fill small squares
+#endif
   view.xy += side * 0.5 * max(edge, minEdge);
   gl_Position = projectionMatrix * view;
 }

@@ -8,6 +8,7 @@ uniform usampler2D words; // 4096 points per row, like the targets
 uniform usampler2D grid; // the words by pixel, with BORDER pixels around
 uniform sampler2D rays;
 uniform float focal; // pixels
+uniform bool several; // with one camera, normals are unused
 
 // Depth of the corners, two per word, in mm; pixel (12 bits each);
 // distances to the next readings (4 × 3 bits), inside in quarters (4 bits) and normal (2 × 8 bits).
@@ -119,17 +120,21 @@ void main() {
   corner(pixel, own, left, down, ivec2(-1, 1), depth.z, paint.z);
   corner(pixel, own, right, down, ivec2(1, 1), depth.w, paint.w);
 
-  vec2 ray = texelFetch(rays, pixel, 0).xy;
-  float across = z / focal;
-  uint inside = 0u;
-  float gx = slope(pixel, ivec2(1, 0), z, inside);
-  float gy = slope(pixel, ivec2(0, 1), z, inside);
-  // Points to the sensor.
-  vec3 normal = normalize(cross(vec3(ray.x * gy, across + ray.y * gy, gy), vec3(across + ray.x * gx, ray.y * gx, gx)));
+  uint facing = 0u;
+  if (several) {
+    vec2 ray = texelFetch(rays, pixel, 0).xy;
+    float across = z / focal;
+    uint inside = 0u;
+    float gx = slope(pixel, ivec2(1, 0), z, inside);
+    float gy = slope(pixel, ivec2(0, 1), z, inside);
+    // Points to the sensor.
+    vec3 normal = normalize(cross(vec3(ray.x * gy, across + ray.y * gy, gy), vec3(across + ray.x * gx, ray.y * gx, gx)));
+    facing = inside | octahedral(normal) << 4;
+  }
   shape = uvec4(
     depth.x | depth.y << 16,
     depth.z | depth.w << 16,
     own.x & 0xffffffu,
-    uint(left.d) | uint(right.d) << 3 | uint(up.d) << 6 | uint(down.d) << 9 | inside << 12 | octahedral(normal) << 16
+    uint(left.d) | uint(right.d) << 3 | uint(up.d) << 6 | uint(down.d) << 9 | facing << 12
   );
 }

@@ -1,23 +1,27 @@
-import { Color, GridHelper, Group, Matrix4, PerspectiveCamera, Scene, Vector3, WebGLRenderer } from "three";
+import { type Color, Group, Matrix4, PerspectiveCamera, Scene, Vector3, WebGLRenderer } from "three";
 import type { Subject } from "../media/points/subject.ts";
-import { samePose, sameTrack, type CameraTrack, type Transform } from "../media/points/track.ts";
+import { isMerged, samePose, sameTrack, type CameraTrack, type Transform } from "../media/points/track.ts";
 import type { View } from "../media/points/viewselect.ts";
+import { Floor, type Theme } from "./floor.ts";
 import { GpuQueue, type Limits } from "./gpu.ts";
 import { CameraPoints, Quads, type Look, type SharedUniforms } from "./points.ts";
 import type { Sphere } from "../media/tiles/track.ts";
 import { VideoSphere } from "./sphere.ts";
 import { Walk } from "./walk.ts";
 
-export type Theme = "dark" | "light";
+export type { Theme };
 
 /**
  * Drawing times, in ms, above which fewer points are drawn and below which more are drawn. A thinned surface has no
  * gaps, but thinned points do.
  */
 const LIMITS: Readonly<Record<Look, Limits>> = {
-  surface: { slow: 60, quick: 20 },
-  points: { slow: 250, quick: 100 },
+  surface: { slow: 60, quick: 20, coarsest: 16 }, // a surface closes gaps of three rows
+  points: { slow: 250, quick: 100, coarsest: 64 },
 };
+
+/** Distance from which a cloud without a camera is seen at first, metres. */
+const BEFORE = 2.5;
 
 /** Half-life of the distance between view and subject while following, ms. */
 const FOLLOW_HALF = 400;
@@ -43,8 +47,11 @@ export class Studio {
   readonly #studio = new Group(); // millimetres to metres, y up
   /** 360° video around the scene, if the session has any. */
   sphere: VideoSphere | undefined;
-  #grid: GridHelper;
+  readonly #floor = new Floor();
   #gridShown = true;
+  #mode: "ar" | "vr" | undefined;
+  /** True if the shadow is older than the frames. */
+  #shadowStale = true;
   #theme: Theme = "dark";
   #framed = false;
   /** True once the grid lies on the floor seen by the cameras. */
@@ -70,7 +77,7 @@ export class Studio {
     this.controls = new Walk(this.camera, canvas, () => (this.dirty = true));
     this.stage.add(this.#studio);
     this.scene.add(this.stage);
-    this.#grid = this.#makeGrid();
+    this.stage.add(this.#floor.object);
     this.#placeStudio();
     this.camera.position.set(0, 1.2, 2.5);
     this.controls.target.set(0, 1, 0);
@@ -93,8 +100,8 @@ export class Studio {
   #inside(): void {
     const inside = this.sphere !== undefined && this.#points.size === 0;
     if (inside === this.controls.inside) return;
-    this.#grid.visible = this.#gridShown && !inside;
     this.controls.inside = inside;
+    this.#showFloor();
   }
 
   /** Field of view as the angles between opposite edges, radians. */
@@ -115,24 +122,20 @@ export class Studio {
     return [d.x, d.y, -d.z];
   }
 
-  #makeGrid(): GridHelper {
-    const [strong, weak] = this.#theme === "dark" ? [0x4a5060, 0x2b2f3a] : [0x9aa3b2, 0xc9ced8];
-    const grid = new GridHelper(8, 16, strong, weak);
-    grid.visible = this.#gridShown && !this.controls.inside;
-    this.stage.add(grid);
-    return grid;
+  #showFloor(): void {
+    const ar = this.#mode === "ar";
+    const shown = !this.controls.inside;
+    this.#floor.show(shown && this.#gridShown && !ar, shown && ar);
+    this.dirty = true;
   }
 
   setTheme(theme: Theme): void {
     this.#theme = theme;
-    this.scene.background = new Color(theme === "dark" ? 0x14161c : 0xeef0f4);
-    const y = this.#grid.position.y;
-    this.#grid.removeFromParent();
-    this.#grid.dispose();
-    this.#grid = this.#makeGrid();
-    this.#grid.position.y = y;
+    this.#background = this.#floor.setTheme(theme);
+    if (this.#mode !== "ar") this.scene.background = this.#background;
     this.dirty = true;
   }
+  #background: Color | undefined;
 
   get theme(): Theme {
     return this.#theme;
@@ -144,8 +147,7 @@ export class Studio {
 
   set grid(on: boolean) {
     this.#gridShown = on;
-    this.#grid.visible = on && !this.controls.inside;
-    this.dirty = true;
+    this.#showFloor();
   }
 
   /** True if the view follows the subject. */
@@ -166,7 +168,7 @@ export class Studio {
 
   set look(look: Look) {
     this.#look = look;
-    this.#gpu.limits = LIMITS[look];
+    this.#gpu.limit(LIMITS[look]);
     this.dirty = true;
   }
   #look: Look = "surface";
@@ -233,16 +235,19 @@ export class Studio {
     const p = this.#points.get(camera);
     if (!p) return;
     p.upload(words, points, this.#look);
+    this.#shadowStale = true;
     if (p.object.visible) this.#leave(camera);
     this.dirty = true;
     if (!subject) return;
+    p.spacing = subject.spacing;
     let s = this.#subjects.get(camera);
     if (!s) this.#subjects.set(camera, (s = new Vector3()));
     s.set(...subject.middle);
     // The frame was decoded before the camera's pose was corrected, so its floor is wrong.
     if ((this.#framed && this.#levelled) || !samePose(subject.pose, p.pose)) return;
-    this.#grid.position.y = subject.floor * this.#studio.scale.y * (this.#up ? 1 : -1);
+    this.#floor.object.position.y = subject.floor * this.#studio.scale.y * (this.#up ? 1 : -1);
     this.#levelled = true;
+    this.#shadowStale = true;
     if (this.#framed) return;
     this.frame();
     if (this.renderer.xr.isPresenting) this.#placeStage();
@@ -293,9 +298,14 @@ export class Studio {
     const e = first.object.matrixWorld.elements;
     const target = this.#place.setFromMatrixPosition(first.object.matrixWorld);
     const axis = this.#step.set(e[8]!, e[9]!, e[10]!).normalize();
-    const away = Math.max(0.5, this.#middle.distanceTo(target));
-    this.camera.position.copy(target);
-    this.controls.target.copy(target.addScaledVector(axis, away));
+    if (isMerged(first.track)) {
+      this.controls.target.copy(this.#middle);
+      this.camera.position.copy(this.#middle).add(this.#place.set(0, 0.3, BEFORE));
+    } else {
+      const away = Math.max(0.5, this.#middle.distanceTo(target));
+      this.camera.position.copy(target);
+      this.controls.target.copy(target.addScaledVector(axis, away));
+    }
     this.controls.update();
     this.#framedEye.copy(this.camera.position);
     this.#framedTarget.copy(this.controls.target);
@@ -325,15 +335,19 @@ export class Studio {
   enterXR(mode: "ar" | "vr" | undefined): void {
     if (mode) this.#placeStage();
     else this.stage.position.set(0, 0, 0);
-    this.scene.background = mode === "ar" ? null : new Color(this.#theme === "dark" ? 0x14161c : 0xeef0f4);
-    this.#grid.visible = this.#gridShown && mode !== "ar";
-    this.dirty = true;
+    this.#mode = mode;
+    this.#shadowStale = true;
+    this.scene.background = mode === "ar" ? null : this.#background!;
+    this.#showFloor();
   }
 
   /** Moves the subject in front of the user of a WebXR session. */
   #placeStage(): void {
+    this.#shadowStale = true;
     this.stage.position.set(0, 0, 0);
-    if (this.#subjectsMiddle()) this.stage.position.set(-this.#middle.x, -this.#grid.position.y, -this.#middle.z - 1.8);
+    if (!this.#subjectsMiddle()) return;
+    const { x, z } = this.#middle;
+    this.stage.position.set(-x, -this.#floor.object.position.y, -z - 1.8);
   }
 
   /** True if no further picture may be submitted to the GPU yet. In WebXR every frame is drawn. */
@@ -360,6 +374,7 @@ export class Studio {
     this.dirty = false;
     this.#shared.height.value = xr ? xrHeight(this.renderer.xr.getBaseLayer(), this.canvas.height) : this.canvas.height;
     this.#prepare(this.#gpu.stride);
+    this.#castShadow();
     this.renderer.render(this.scene, this.camera);
     if (!xr) this.#gpu.submitted(performance.now());
     return true;
@@ -369,6 +384,17 @@ export class Studio {
     this.#shared.stride.value = stride;
     for (const p of [...this.#points.values(), ...this.#leaving.values()]) p.prepare(this.#look);
     this.sphere?.update();
+  }
+
+  #castShadow(): void {
+    if (!this.#shadowStale || !this.#subjectsMiddle()) return;
+    this.#shadowStale = false;
+    let draw = () => this.#floor.cast(this.renderer, this.#studio, this.#middle);
+    for (const p of [...this.#points.values(), ...this.#leaving.values()]) {
+      const rest = draw;
+      draw = () => p.cast(rest);
+    }
+    draw();
   }
 
   #followSubject(dt: number): void {
@@ -385,6 +411,7 @@ export class Studio {
   /** Renders the current view as a PNG. */
   picture(): Promise<Blob> {
     this.#prepare(1);
+    this.#castShadow();
     this.renderer.render(this.scene, this.camera); // the drawing buffer is not preserved
     return new Promise((resolve, reject) => {
       this.canvas.toBlob((b) => (b ? resolve(b) : reject(new Error("cannot create an image"))), "image/png");
@@ -438,6 +465,7 @@ export class Studio {
 
   dispose(): void {
     for (const p of [...this.#points.values(), ...this.#leaving.values()]) p.dispose();
+    this.#floor.dispose();
     this.sphere?.dispose();
     this.controls.dispose();
     this.renderer.dispose();

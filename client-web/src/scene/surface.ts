@@ -26,6 +26,7 @@ export class Surface {
   readonly #grid: WebGLTexture;
   readonly #width: number;
   readonly #height: number;
+  readonly #several: WebGLUniformLocation | null;
   #rows = 0;
 
   /** `width` and `height` are the grid's, in pixels; `focal` is its focal length. */
@@ -34,6 +35,7 @@ export class Surface {
     [this.#width, this.#height] = [width + 2 * BORDER, height + 2 * BORDER];
     this.#scatter = shade(gl, gridVertex, gridFragment);
     this.#quads = shade(gl, quadsVertex, quadsFragment);
+    this.#several = gl.getUniformLocation(this.#quads, "several");
     this.#grid = allocate(renderer, gl.RG32UI, this.#width, this.#height, gl.NEAREST);
     this.#gridTarget = gl.createFramebuffer();
     this.#quadTarget = gl.createFramebuffer();
@@ -49,8 +51,8 @@ export class Surface {
     });
   }
 
-  /** Computes the quads of the points in a texture of words. */
-  compute(words: WebGLTexture, rays: WebGLTexture, points: number): void {
+  /** Computes the quads of the points in a texture of words, with normals if there are `several` cameras. */
+  compute(words: WebGLTexture, rays: WebGLTexture, points: number, several: boolean): void {
     const gl = this.#gl;
     const rows = Math.ceil(points / ROW);
     if (rows > this.#rows) this.#grow(rows);
@@ -70,6 +72,7 @@ export class Surface {
       gl.bindTexture(gl.TEXTURE_2D, this.#grid);
       gl.viewport(0, 0, ROW, rows);
       gl.useProgram(this.#quads);
+      gl.uniform1i(this.#several, several ? 1 : 0);
       gl.drawArrays(gl.TRIANGLES, 0, 3);
     });
   }

@@ -280,6 +280,7 @@ export class Page {
       relay_implementation: this.#implementation, phase: this.#phase, detail: this.#detail,
       cameras: cameras.length,
       qualities: qualities?.received ?? [], quality: qualities?.chosen ?? "auto",
+      depth_error_mm: cameras.map((c) => c.depthError ?? null),
       delay_from: this.#replayed ? "arrival" : "capture",
       playback: this.#playback?.duration
         ? {

@@ -9,6 +9,7 @@ import type {
   Released,
   ToPoints,
 } from "../media/points/messages.ts";
+import { Step } from "../media/points/step.ts";
 import type { CameraTrack } from "../media/points/track.ts";
 import { ahead, worth, type View } from "../media/points/viewselect.ts";
 import type { Studio } from "../scene/studio.ts";
@@ -30,6 +31,7 @@ export class PointsView {
   /** The newest undrawn frame of each camera. */
   readonly #pending = new Map<number, DecodedFrame>();
   readonly #onScreen: DecodedFrame[] = [];
+  readonly #step = new Step();
   /** Ray tables of tracks the page does not know yet. */
   readonly #rays = new Map<string, Extract<FromDecoder, { type: "rays" }>>();
   /** Surface patches of each camera. */
@@ -164,8 +166,10 @@ export class PointsView {
     if (this.#drew) this.#gap += 0.2 * (now - this.#lastTick - this.#gap);
     this.#lastTick = now;
     this.#drew = false;
-    for (const f of this.#pending.values()) {
-      if (!this.#shows(f.camera, f.track)) continue; // the catalog has not arrived yet
+    const frames = [...this.#pending.values()].filter((f) => this.#shows(f.camera, f.track)); // in the catalog
+    if (!this.#step.ready(frames, this.cameras.map((c) => c.camera), now, this.#gap)) return;
+    for (const f of frames) {
+      this.#step.shown(f);
       this.studio.upload(f.camera, new Uint32Array(f.words), f.points, f.subject);
       if (f.patches) this.#patches.set(f.camera, f.patches);
       this.#onScreen.push(f);

@@ -16,6 +16,8 @@ export interface Stats extends MeterSnapshot {
   /** Quality received from each camera, and the requested quality or "auto". */
   readonly qualities: readonly string[];
   readonly quality: string;
+  /** Root mean square error that coding with loss adds to each camera's depth, mm; null if unknown. */
+  readonly depth_error_mm: readonly (number | null)[];
   /** The event from which the frame delay counts; "arrival" in a replay, whose frames were captured long ago. */
   readonly delay_from: "capture" | "arrival";
   /** Position in a seekable recording; null without one. */

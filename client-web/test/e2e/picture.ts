@@ -31,6 +31,41 @@ export interface Difference {
   readonly worst: number;
   /** Maximum share of non-background pixels in a region where the reference is empty. */
   readonly stray: number;
+  /** Structural similarity of the luma, over windows that the reference covers. */
+  readonly ssim: number;
+}
+
+const luma = (p: Uint8Array, i: number): number => 0.2126 * p[i]! + 0.7152 * p[i + 1]! + 0.0722 * p[i + 2]!;
+
+/** Mean structural similarity (Wang et al., 2004) over windows of 8×8 pixels every 4 pixels. */
+function similarity(got: Picture, want: Picture): number {
+  const [side, step, c1, c2] = [8, 4, (0.01 * 255) ** 2, (0.03 * 255) ** 2] as const;
+  const { width, height } = got;
+  let sum = 0;
+  let windows = 0;
+  for (let y = 0; y + side <= height; y += step) {
+    for (let x = 0; x + side <= width; x += step) {
+      let [ma, mb, aa, bb, ab, opaque] = [0, 0, 0, 0, 0, 0];
+      for (let k = 0; k < side * side; k++) {
+        const i = 4 * ((y + (k >> 3)) * width + x + (k & 7));
+        const [a, b] = [luma(got.rgba, i), luma(want.rgba, i)];
+        if (want.rgba[i + 3]! > 0) opaque++;
+        ma += a;
+        mb += b;
+        aa += a * a;
+        bb += b * b;
+        ab += a * b;
+      }
+      const n = side * side;
+      if (opaque < n) continue;
+      ma /= n;
+      mb /= n;
+      const [va, vb, cov] = [aa / n - ma * ma, bb / n - mb * mb, ab / n - ma * mb];
+      sum += ((2 * ma * mb + c1) * (2 * cov + c2)) / ((ma * ma + mb * mb + c1) * (va + vb + c2));
+      windows++;
+    }
+  }
+  return sum / windows;
 }
 
 /** Compares a picture with a reference whose background is transparent. */
@@ -73,5 +108,5 @@ export function compare(
       }
     }
   }
-  return { covered, empty, worst, stray };
+  return { covered, empty, worst, stray, ssim: similarity(got, want) };
 }

@@ -5,7 +5,7 @@ import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { digests, read, vectors } from "../unit/pointvideo.ts";
 import { Fixture, message } from "./fixture.ts";
-import { Lab, shows, stats } from "./lab.ts";
+import { Lab, shows, stats, until } from "./lab.ts";
 import type { Decoded } from "./page/decode.worker.ts";
 
 describe("vectors of layout W", () => {
@@ -55,6 +55,7 @@ describe("quality high", () => {
     const before = await shows(page, 15); // from at least two groups
     expect(before).toMatchObject({ qualities: ["high"], frames_bad: 0, frames_declined: 0 });
     expect(before.points).toBeGreaterThan(10_000);
+    await until("the depth error", async () => ((await stats(page)).depth_error_mm[0] ?? 0) > 0);
     if (process.env["PICTURES"]) await page.screenshot({ path: `${process.env["PICTURES"]}/web-high.png` });
     await fixture.relay.stop();
     await message(page, /Connection lost|Relay unreachable/);

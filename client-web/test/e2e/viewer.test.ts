@@ -65,8 +65,9 @@ describe("a live session", () => {
     await fixture.publisher("surface", ...small, "--layout", "a", "--descriptions", String(n));
     const page = await fixture.view(lab.link(fixture.port, "surface"));
     await shows(page, 2);
-    const { covered } = await looksLikeReference(page, "surface", ["--layout", "a"]);
+    const { covered, ssim } = await looksLikeReference(page, "surface", ["--layout", "a"]);
     expect(covered).toBeGreaterThan(300);
+    expect(ssim).toBeGreaterThan(0.95);
   });
 
   /** Waits for a picture like internal/render's, or that of the publisher. */

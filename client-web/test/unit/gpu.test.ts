@@ -22,7 +22,7 @@ class Gpu {
       deleteSync: () => {},
       flush: () => {},
     };
-    this.queue = new GpuQueue(gl as unknown as WebGL2RenderingContext, { slow: 250, quick: 100 });
+    this.queue = new GpuQueue(gl as unknown as WebGL2RenderingContext, { slow: 250, quick: 100, coarsest: 64 });
   }
 
   /** Draws on every refresh of a display for `ms` and returns the age of each picture when it was completed. */

@@ -3,7 +3,7 @@
  * follow.
  */
 import { readFileSync } from "node:fs";
-import { GridHelper, type WebGLRenderer } from "three";
+import type { WebGLRenderer } from "three";
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
 import type { TrackSink } from "../../src/moqt/index.ts";
 import { Points } from "../../src/media/points/medium.ts";
@@ -38,7 +38,7 @@ const track: CameraTrack = {
   framerate: 30,
   grid,
   pose: origin,
-  error: undefined,
+  error: undefined, depthError: undefined,
   bitrate: 0,
   duration: 0,
   timeline: undefined,
@@ -278,7 +278,7 @@ describe("the view", () => {
     const s = make();
     s.setCameras([track]);
     const upload = (pose: Transform, floor = 0) =>
-      s.upload(0, new Uint32Array(3), 1, { middle: [0, 0, 2000], floor, pose });
+      s.upload(0, new Uint32Array(3), 1, { middle: [0, 0, 2000], spacing: 0, floor, pose });
     const sees = (eye: number[], target: number[]) => {
       for (const [i, v] of [...s.view.eye, ...s.view.target].entries())
         expect(v).toBeCloseTo([...eye, ...target][i]!, 3);
@@ -324,7 +324,7 @@ describe("the view", () => {
     s.setPose(0, front);
     upload(front, 100);
     sees([1, 1, 1], atOrigin[1]);
-    expect(s.stage.children.find((o) => o instanceof GridHelper)!.position.y).toBeCloseTo(0.1, 6); // the floor is found
+    expect(s.stage.getObjectByName("floor")!.position.y).toBeCloseTo(0.1, 6); // the floor is found
     s.frame();
     sees(...fromFront);
     s.setPose(0, right);
@@ -335,7 +335,7 @@ describe("the view", () => {
     const { s, upload, sees } = studio();
     s.setCameras([track, { ...track, track: "points/1/full", camera: 1 }]);
     upload(origin);
-    s.upload(1, new Uint32Array(3), 1, { middle: [0, 0, 2000], floor: 0, pose: origin });
+    s.upload(1, new Uint32Array(3), 1, { middle: [0, 0, 2000], spacing: 0, floor: 0, pose: origin });
     s.setPose(0, front);
     s.setPose(1, right);
     upload(front);

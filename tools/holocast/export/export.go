@@ -1,5 +1,5 @@
 // Package export converts a recorded session for other tools. It writes PLY files, Azure Kinect
-// recordings, RGB-D image sets, Foxglove messages in an MCAP file, or a 360° video.
+// recordings, RGB-D image sets, Foxglove messages in an MCAP file, pictures, turntables, glTF, or a 360° video.
 package export
 
 import (
@@ -17,11 +17,13 @@ import (
 	"holocast/internal/camera"
 	"holocast/internal/catalog"
 	"holocast/internal/connect"
+	"holocast/internal/mesh"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/plyfile"
 	"holocast/internal/pointcloud"
 	"holocast/internal/pointvideo"
 	"holocast/internal/recording"
+	"holocast/internal/render"
 )
 
 // Config selects the exported data.
@@ -29,6 +31,7 @@ type Config struct {
 	Cameras []int  // catalog numbers; nil = all
 	Quality string // quality of the points tracks; "" means the highest bit rate
 	Force   bool   // replace an earlier export
+	Faces   bool   // PLY files hold the triangles of surfaces, not all points
 	Log     *slog.Logger
 	// Progress, if set, receives the number of objects read so far.
 	Progress func(objects uint64)
@@ -278,15 +281,16 @@ func (x *reader) frames(ctx context.Context, use func(*stream, *frame) error) er
 	return nil
 }
 
-// cloud decodes a frame to points in session coordinates.
-func (s *stream) cloud(f *frame) (pointcloud.Points, error) {
+// view decodes a frame. The result is valid until the stream's next frame is decoded.
+func (s *stream) view(f *frame) (render.Camera, error) {
 	if _, err := s.decode(f); err != nil {
-		return pointcloud.Points{}, err
+		return render.Camera{}, err
 	}
-	if s.frame.Layout.OnGrid() {
-		return s.frame.Grid.Transform(&s.rays, s.pose(f.header.CaptureTime)), nil
+	if g := &s.frame.Grid; s.frame.Layout.OnGrid() && (g.Width != s.rays.Width || g.Height != s.rays.Height) {
+		return render.Camera{}, fmt.Errorf("frame has %d×%d pixels, but its track has %d×%d", g.Width, g.Height,
+			s.rays.Width, s.rays.Height)
 	}
-	return s.frame.Points.Transform(s.pose(f.header.CaptureTime)), nil
+	return render.Camera{Number: s.number, Frame: &s.frame, Rays: &s.rays, Pose: s.pose(f.header.CaptureTime)}, nil
 }
 
 // mergeDepth is the number of frames kept per camera to find the one closest in time to another
@@ -303,26 +307,44 @@ func PLY(ctx context.Context, path, dir string, merged bool, cfg Config) (Result
 		return Result{}, err
 	}
 	defer func() { _ = x.close() }() // read-only
+	if cfg.Faces {
+		if err := x.onGrid(); err != nil {
+			return Result{}, err
+		}
+	}
 	if err := PLYFiles.prepare(dir, cfg.Force); err != nil {
 		return Result{}, err
 	}
 	if merged {
-		err = x.merged(ctx, dir)
+		err = x.merged(ctx, nil, func(_ uint64, shot render.Shot) error {
+			return x.write(dir, x.result.Frames, shot)
+		})
 	} else {
 		err = x.single(ctx, dir)
 	}
 	return x.result, err
 }
 
+// onGrid returns an error if a camera has no surface.
+func (x *reader) onGrid() error {
+	for _, s := range x.chosen {
+		if !s.layout.OnGrid() {
+			return render.NoGrid(s.number, s.layout)
+		}
+	}
+	return nil
+}
+
 func (x *reader) single(ctx context.Context, dir string) error {
 	counts := map[*stream]int{}
 	return x.frames(ctx, func(s *stream, f *frame) error {
-		cloud, err := s.cloud(f)
+		view, err := s.view(f)
 		if err != nil {
 			x.damaged(s, f, err)
 			return nil
 		}
-		err = x.write(filepath.Join(dir, fmt.Sprintf("camera-%d", s.number)), counts[s], cloud)
+		folder := filepath.Join(dir, fmt.Sprintf("camera-%d", s.number))
+		err = x.write(folder, counts[s], render.Shot{view})
 		counts[s]++
 		return err
 	})
@@ -333,14 +355,18 @@ func (x *reader) damaged(s *stream, f *frame, err error) {
 	x.log.Warn("skipped a frame", "camera", s.number, "group", f.group, "err", err)
 }
 
-// merged writes a file for each frame of the first camera, merged with the other cameras' closest
+// merged calls use for each frame of the first camera, together with the other cameras' closest
 // frames. While the first camera has none (before its first frame, after its last and in long gaps),
-// merged writes a file for each frame of the camera whose frame is earliest.
-func (x *reader) merged(ctx context.Context, dir string) error {
+// it calls use for each frame of the camera whose frame is earliest. use receives the capture time, in µs since 1970.
+// It skips frames whose time is not wanted, if wanted is not nil.
+func (x *reader) merged(
+	ctx context.Context, wanted func(at uint64) bool, use func(at uint64, shot render.Shot) error,
+) error {
 	first := x.chosen[0]
 	lead := func(leader *stream, f *frame) error {
 		at := f.header.CaptureTime
-		var all pointcloud.Points
+		decode := wanted == nil || wanted(at)
+		var shot render.Shot
 		for _, s := range x.chosen {
 			f := f
 			if s != leader {
@@ -348,17 +374,22 @@ func (x *reader) merged(ctx context.Context, dir string) error {
 					continue
 				}
 			}
-			f.used = true
-			cloud, err := s.cloud(f)
+			if f.used = true; !decode {
+				continue
+			}
+			view, err := s.view(f)
 			if err != nil {
 				x.damaged(s, f, err)
 				continue
 			}
-			all.XYZ, all.RGB = append(all.XYZ, cloud.XYZ...), append(all.RGB, cloud.RGB...)
+			shot = append(shot, view)
 		}
-		return x.write(dir, x.result.Frames, all)
+		if !decode {
+			return nil
+		}
+		return use(at, shot)
 	}
-	// A frame is written once its successor has arrived. By then the other cameras' frames from the
+	// A frame is used once its successor has arrived. By then the other cameras' frames from the
 	// same time have also arrived.
 	var pending *frame
 	emit := func() error {
@@ -450,12 +481,47 @@ func (s *stream) nearest(at uint64) *frame {
 }
 
 // write writes frame n.
-func (x *reader) write(dir string, n int, cloud pointcloud.Points) error {
+func (x *reader) write(dir string, n int, shot render.Shot) error {
 	path := filepath.Join(dir, fmt.Sprintf("frame-%06d.ply", n))
-	if err := create(path, func(f *os.File) error { return plyfile.Write(f, cloud) }); err != nil {
+	if err := create(path, func(f *os.File) error { return WritePLY(f, shot, x.cfg.Faces) }); err != nil {
 		return err
 	}
 	x.result.Frames++
 	x.result.Files = append(x.result.Files, path)
 	return nil
+}
+
+// WritePLY writes a shot as points or triangles, all cameras merged.
+func WritePLY(w io.Writer, shot render.Shot, faces bool) error {
+	if !faces {
+		var all pointcloud.Points
+		clouds, _ := shot.Clouds()
+		for _, c := range clouds {
+			all.XYZ, all.RGB = append(all.XYZ, c.XYZ...), append(all.RGB, c.RGB...)
+		}
+		return plyfile.Write(w, all)
+	}
+	meshes, err := shot.Meshes()
+	if err != nil {
+		return err
+	}
+	var all mesh.Mesh
+	for _, m := range meshes {
+		all.Append(m)
+	}
+	return plyfile.WriteMesh(w, &all)
+}
+
+// WriteGLB writes a shot as glTF, a mesh per camera.
+func WriteGLB(w io.Writer, shot render.Shot) error {
+	meshes, err := shot.Meshes()
+	if err != nil {
+		return err
+	}
+	if !shot.YUp() {
+		for _, m := range meshes {
+			m.FlipYZ()
+		}
+	}
+	return mesh.WriteGLB(w, meshes...)
 }

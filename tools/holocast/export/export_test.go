@@ -44,6 +44,9 @@ var lens = camera.Intrinsics{
 
 const frames = 5
 
+// firstCapture is the capture time of a recording's first frame, µs since 1970.
+const firstCapture = 1_790_000_000_000_000
+
 // grid returns frame n of a camera.
 func grid(n, camera int) pointcloud.Grid {
 	g := pointcloud.Grid{
@@ -79,6 +82,9 @@ type take struct {
 	missing                       func(frame, camera int) bool
 	rates                         []float64 // frames per second of each camera; nil means 30
 	early                         bool      // moves precede the frames
+	paint                         func(frame int, rgb []byte)
+	jitter                        func(frame int) time.Duration // of the capture time
+	microphone                    *microphone
 }
 
 func (k take) record(t *testing.T) string {
@@ -96,21 +102,15 @@ func (k take) record(t *testing.T) string {
 	defer enc.Close()
 	ns := []string{"holocast", "test"}
 	at := time.Unix(1790000000, 0)
-	write := func(name string, group, subgroup uint64, payload []byte) {
+	put := func(o recording.Object, name string) {
 		at = at.Add(time.Millisecond)
-		err := w.Write(
-			recording.Object{
-				Track:    wire.TrackName{Namespace: ns, Name: name},
-				Group:    group,
-				Subgroup: subgroup,
-				ObjectID: subgroup,
-				Payload:  payload,
-				Arrival:  at,
-			},
-		)
-		if err != nil {
+		o.Track, o.Arrival = wire.TrackName{Namespace: ns, Name: name}, at
+		if err := w.Write(o); err != nil {
 			t.Fatal(err)
 		}
+	}
+	write := func(name string, group, subgroup uint64, payload []byte) {
+		put(recording.Object{Group: group, Subgroup: subgroup, ObjectID: subgroup, Payload: payload}, name)
 	}
 	c := catalog.Catalog{Version: catalog.Version}
 	for n := range cameras {
@@ -145,6 +145,9 @@ func (k take) record(t *testing.T) string {
 	if len(k.moves) > 0 {
 		c.Tracks = append(c.Tracks, catalog.NewPoseTrack())
 	}
+	if k.microphone != nil {
+		c.Tracks = append(c.Tracks, k.microphone.describe())
+	}
 	doc, err := c.Marshal()
 	if err != nil {
 		t.Fatal(err)
@@ -162,6 +165,9 @@ func (k take) record(t *testing.T) string {
 	if k.early {
 		writeMoves()
 	}
+	if k.microphone != nil {
+		k.microphone.run(t, func(o recording.Object) { put(o, catalog.SoundTrack(0)) })
+	}
 	for f := range k.frames {
 		for n := range cameras {
 			if k.missing != nil && k.missing(f, n) {
@@ -170,9 +176,12 @@ func (k take) record(t *testing.T) string {
 			h := pointcloud.Header{
 				Sequence:     uint32(f),
 				DeviceTime:   uint64(5e6 + 33333*f),
-				CaptureTime:  uint64(1.79e15 + 33333*float64(f)),
+				CaptureTime:  firstCapture + 33333*uint64(f),
 				Camera:       uint16(n),
 				Descriptions: uint8(descriptions),
+			}
+			if k.jitter != nil {
+				h.CaptureTime += uint64(k.jitter(f).Microseconds())
 			}
 			for d := range descriptions {
 				if f == k.drop && d == descriptions-1 {
@@ -183,6 +192,9 @@ func (k take) record(t *testing.T) string {
 					Points: pointcloud.Points{XYZ: []int16{1, 2, 3, 4, 5, 6}, RGB: make([]byte, 6)},
 				}
 				from.Layout, _ = pointcloud.ParseLayout(layout)
+				if k.paint != nil {
+					k.paint(f, from.Grid.Color)
+				}
 				b, err := enc.Encode(nil, h, &from, d)
 				if err != nil {
 					t.Fatal(err)

@@ -36,11 +36,7 @@ func Foxglove(ctx context.Context, path, out string, cfg Config) (result Result,
 		return Result{}, err
 	}
 	defer func() { _ = x.close() }() // read-only
-	partial := out + ".partial"
-	err = create(partial, func(f *os.File) error { return x.foxglove(ctx, f) })
-	if err == nil {
-		err = os.Rename(partial, out)
-	}
+	err = create(out, func(f *os.File) error { return x.foxglove(ctx, f) })
 	x.result.Files = []string{out}
 	return x.result, err
 }

@@ -434,25 +434,12 @@ func (f *film) compose(ctx context.Context, chosen [][]*filmTrack, out string) (
 		}
 	}
 	args = append(args, "-f", "mp4", "file:"+out)
-	r, w := io.Pipe()
-	encoder, _, err := ffmpeg.Start(ctx, 0, r, args...)
-	if err != nil {
-		return result, err
-	}
-	stopped := context.AfterFunc(ctx, func() { _ = r.CloseWithError(context.Canceled) })
-	defer stopped()
-	ended := make(chan error, 1)
-	go func() {
-		err := encoder.Wait()
-		_ = r.CloseWithError(errors.New("the encoder exited")) // reported to the writer
-		ended <- err
-	}()
 	canvas := newCanvas(s)
 	total := 0
 	for _, n := range f.frames {
 		total += n
 	}
-	werr := func() error {
+	err = encode(ctx, args, func(_ context.Context, w io.Writer) error {
 		for i, g := range f.groups {
 			if i > 0 { // a gap in the recording becomes a still image
 				for range int(min(g-f.groups[i-1]-1, maxGap)) * f.frames[i-1] {
@@ -497,15 +484,7 @@ func (f *film) compose(ctx context.Context, chosen [][]*filmTrack, out string) (
 			}
 		}
 		return nil
-	}()
-	_ = w.CloseWithError(werr) // nil means end of file
-	if werr != nil {
-		cancel()
-	}
-	err = <-ended
-	if werr != nil && !errors.Is(werr, io.ErrClosedPipe) && (err == nil || ctx.Err() != nil) {
-		err = werr
-	}
+	})
 	return result, err
 }
 

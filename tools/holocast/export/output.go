@@ -80,8 +80,8 @@ func (k Kind) prepare(dir string, force bool) error {
 	return os.MkdirAll(dir, 0o755)
 }
 
-// UnusedFile returns an error if the file to write is the recording itself or, unless force is set,
-// if it exists.
+// UnusedFile returns an error if the file to write is the recording itself, a folder or
+// a device or, unless force is set, if it exists.
 func UnusedFile(recording, out string, force bool) error {
 	to, err := os.Stat(out)
 	if err != nil {
@@ -89,6 +89,9 @@ func UnusedFile(recording, out string, force bool) error {
 	}
 	if from, err := os.Stat(recording); err == nil && os.SameFile(from, to) {
 		return fmt.Errorf("%s is the recording itself", out)
+	}
+	if !to.Mode().IsRegular() {
+		return fmt.Errorf("%s is a folder or a device; use the name of a file", out)
 	}
 	if !force {
 		return fmt.Errorf("%s exists; use another name, or --force to replace it", out)
@@ -104,18 +107,21 @@ func first(err error) error {
 	return err
 }
 
-// create calls write with a new file at path. It removes the file if write fails.
+// create calls write with a new file, which it moves to path at the end. It removes the file if write fails.
 func create(path string, write func(*os.File) error) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	f, err := os.Create(path)
+	partial := path + ".partial"
+	f, err := os.Create(partial)
 	if err != nil {
 		return err
 	}
-	if err := first(errors.Join(write(f), f.Close())); err != nil {
-		_ = os.Remove(path)
-		return err
+	if err = first(errors.Join(write(f), f.Close())); err == nil {
+		err = os.Rename(partial, path)
 	}
-	return nil
+	if err != nil {
+		_ = os.Remove(partial)
+	}
+	return err
 }

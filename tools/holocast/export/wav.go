@@ -35,17 +35,24 @@ const (
 // sample was captured at the time of the first frame or, in a recording without frames, of the
 // first packet.
 func WAV(ctx context.Context, path, out string, cfg Config) (Sound, error) {
+	tracks, first, err := microphones(path)
+	if err != nil {
+		return Sound{}, err
+	}
+	return writeSound(ctx, path, out, tracks, first, cfg)
+}
+
+// writeSound writes the tracks' sound from a capture time on. The zero time stands for the first packet's.
+func writeSound(
+	ctx context.Context, path, out string, tracks map[string]catalog.Track, from time.Time, cfg Config,
+) (Sound, error) {
 	r, err := recording.Open(path)
 	if err != nil {
 		return Sound{}, err
 	}
 	defer func() { _ = r.Close() }() // read-only
-	tracks, first, err := microphones(path)
-	if err != nil {
-		return Sound{}, err
-	}
 	x := &soundExport{
-		tracks: tracks, start: first, at: first, last: first, cfg: cfg, m: sound.New(0, cmp.Or(cfg.Log, slog.Default())),
+		tracks: tracks, start: from, at: from, last: from, cfg: cfg, m: sound.New(0, cmp.Or(cfg.Log, slog.Default())),
 	}
 	defer x.m.Close()
 	x.m.Use(func(at time.Time) (time.Time, sound.State) { return at, sound.Running }, sound.Own)

@@ -68,11 +68,10 @@ func (p *Player) followPoses(ctx context.Context, s *moqt.Session, name moqt.Tra
 		err = p.objects(ctx, sub, catalog.MaxSize, func(_ wire.FetchObject, payload []byte) error {
 			events, err := catalog.ParsePoses(payload)
 			for _, e := range events {
-				p.mu.Lock()
-				f := p.feeds[e.Data.Camera]
-				p.mu.Unlock()
-				if f != nil {
-					f.move(e.Data.Pose)
+				for _, f := range p.all() {
+					if f.camera == e.Data.Camera {
+						f.move(e.Data.Pose)
+					}
 				}
 			}
 			if err != nil {

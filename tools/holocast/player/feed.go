@@ -18,6 +18,7 @@ import (
 	"holocast/internal/parts"
 	"holocast/internal/pointcloud"
 	"holocast/internal/pointvideo"
+	"holocast/internal/render"
 )
 
 // backlog limits the frames per camera that wait for the decoder. When it is full, the oldest frame
@@ -58,6 +59,8 @@ type feed struct {
 	order      videoOrder
 	video      *pointvideo.Decoder // nil unless the track has had layout W
 	renew      chan struct{}       // receives a value when a new group of layout W is needed
+	priority   uint8               // of the subscriptions; 0 = the default
+	ranked     chan struct{}       // closed when priority changes
 
 	picture    sync.Mutex
 	frame      pointcloud.Frame // the newest frame
@@ -74,6 +77,7 @@ type counters struct {
 	damaged      uint64 // invalid or oversized objects, and frames that failed to decode
 	reset        uint64 // subgroups reset by the sender
 	shown, total uint64 // descriptions displayed, and the total number in those frames
+	displayed    uint64 // frames displayed
 }
 
 // frame holds the received descriptions of one frame.
@@ -114,6 +118,7 @@ func newFeed(p *Player, camera int) (*feed, error) {
 		past:   map[uint64][256]bool{},
 		order:  newVideoOrder(),
 		renew:  make(chan struct{}, 1),
+		ranked: make(chan struct{}),
 	}
 	f.idle = sync.NewCond(&f.mu)
 	go f.decode(dec)
@@ -146,6 +151,51 @@ func (f *feed) move(pose camera.Transform) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.at = pose
+}
+
+// follow takes over the pose of the camera's displayed feed, which the pose track may have moved.
+func (f *feed) follow(shown *feed) {
+	shown.mu.Lock()
+	from, pose := shown.init.Pose, shown.at
+	shown.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.init.Pose == from {
+		f.at = pose
+	}
+}
+
+// prioritize sets the subscriber priority of the feed's subscriptions.
+func (f *feed) prioritize(priority uint8) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if priority == f.priority {
+		return
+	}
+	f.priority = priority
+	close(f.ranked)
+	f.ranked = make(chan struct{})
+}
+
+// updatePriority sends the feed's subscriber priority and its changes until ctx is done.
+func (f *feed) updatePriority(ctx context.Context, sub *moqt.Subscription) {
+	sent := uint8(0)
+	for {
+		f.mu.Lock()
+		priority, ranked := f.priority, f.ranked
+		f.mu.Unlock()
+		if priority != sent {
+			if _, err := sub.Update(ctx, moqt.Parameters{SubscriberPriority: &priority}); err != nil {
+				return
+			}
+			sent = priority
+		}
+		select {
+		case <-ranked:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func (f *feed) timeout(override time.Duration) time.Duration {
@@ -189,6 +239,7 @@ func (f *feed) receive(ctx context.Context, sub *moqt.Subscription, received fun
 	if video {
 		wg.Go(func() { f.requestGroups(ctx, sub) })
 	}
+	wg.Go(func() { f.updatePriority(ctx, sub) })
 	datagrams := f.receiveParts(ctx, &wg, sub, limit, replay != 0, received)
 	if sub.Largest != nil {
 		largest = int(min(sub.Largest.Object, math.MaxInt32))
@@ -535,6 +586,9 @@ func (f *feed) decode(dec *pointcloud.Decoder) {
 		held := f.p.hold(fr)
 		decodeStart := time.Now()
 		h, err := decodeFrame(&frame, fr, dec, video)
+		if err == nil && !fr.hidden && !f.p.displays(f, h.Sequence, h.CaptureTime) {
+			fr.hidden = true
+		}
 		if err == nil && !fr.hidden {
 			f.picture.Lock()
 			if !f.has || fr.epoch > f.shownEpoch || int32(h.Sequence-f.header.Sequence) > 0 ||
@@ -567,6 +621,7 @@ func (f *feed) decode(dec *pointcloud.Decoder) {
 			}
 		case fr.hidden:
 		default:
+			f.counters.displayed++
 			f.counters.shown += uint64(len(fr.objects))
 			f.counters.total += uint64(h.Descriptions)
 			if len(fr.objects) < int(h.Descriptions) {
@@ -581,16 +636,29 @@ func (f *feed) decode(dec *pointcloud.Decoder) {
 
 // cloud returns the newest frame as points in studio coordinates.
 func (f *feed) cloud() pointcloud.Points {
-	f.mu.Lock()
-	rays, pose := f.rays, f.at
-	f.mu.Unlock()
 	f.picture.Lock()
 	defer f.picture.Unlock()
 	if !f.has {
 		return pointcloud.Points{}
 	}
-	if f.frame.Layout.OnGrid() {
-		return f.frame.Grid.Transform(&rays, pose)
+	return f.seen().Cloud()
+}
+
+// view returns a copy of the newest frame. ok is false if there is none, or its grid is not the track's.
+func (f *feed) view() (c render.Camera, ok bool) {
+	f.picture.Lock()
+	defer f.picture.Unlock()
+	if c = f.seen(); !f.has || f.frame.Layout.OnGrid() && (f.frame.Grid.Width != c.Rays.Width ||
+		f.frame.Grid.Height != c.Rays.Height) {
+		return c, false
 	}
-	return f.frame.Points.Transform(pose)
+	return render.Shot{c}.Clone()[0], true
+}
+
+// seen returns the newest frame with the current pose. The caller holds f.picture.
+func (f *feed) seen() render.Camera {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	rays := f.rays
+	return render.Camera{Number: f.camera, Frame: &f.frame, Rays: &rays, Pose: f.at}
 }

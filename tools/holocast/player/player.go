@@ -13,6 +13,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -24,6 +25,7 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/pointcloud"
 	"holocast/internal/qoe"
+	"holocast/internal/render"
 	"holocast/internal/trace"
 	"holocast/tools/holocast/player/sound"
 	"holocast/tools/holocast/player/sphere"
@@ -55,6 +57,9 @@ type Config struct {
 	Own    bool
 	From   time.Duration
 	Script []Cue
+	// View chooses each camera's quality by the viewer's pose while the session plays live; nil means
+	// Quality for all.
+	View   *View
 	Tracer *trace.Tracer // traces sampled frames; nil = none
 	Log    *slog.Logger  // nil = slog.Default
 }
@@ -81,13 +86,17 @@ type Player struct {
 	showed    chan struct{}
 	exclusive chan struct{} // held by the connection that plays 360° video or a recording
 
-	recorded *recorded
-	playhead playhead
+	recorded  *recorded
+	playhead  playhead
+	selection *selection
 
 	mu         sync.Mutex
-	sphere     *sphere.Viewer // nil if the session has no 360° video
-	feeds      map[int]*feed
-	first      time.Time // time of the first displayed frame
+	sphere     *sphere.Viewer   // nil if the session has no 360° video
+	feeds      map[int]*feed    // displayed, by camera
+	next       map[int]*feed    // to be displayed from their first frame on, by camera
+	tracks     map[string]*feed // with Config.View: by track name
+	switches   map[int]int      // changes of quality, by camera
+	first      time.Time        // time of the first displayed frame
 	hasClock   clockState
 	rtt        time.Duration // to the relay
 	minRTT     time.Duration
@@ -102,7 +111,8 @@ func New(cfg Config) *Player {
 	p := &Player{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), began: time.Now(),
 		joined: make(chan struct{}), showed: make(chan struct{}), exclusive: make(chan struct{}, 1), feeds: map[int]*feed{},
-		recorded: newRecorded(cfg.From, cfg.Script, cfg.Own),
+		next: map[int]*feed{}, tracks: map[string]*feed{}, switches: map[int]int{},
+		recorded: newRecorded(cfg.From, cfg.Script, cfg.Own), selection: newSelection(cfg.View),
 	}
 	if cfg.Sound != nil {
 		cfg.Sound.Use(p.relayTime, sound.Live)
@@ -115,7 +125,7 @@ func (p *Player) Close() {
 	if v := p.Sphere(); v != nil {
 		v.Close()
 	}
-	for _, f := range p.sorted() {
+	for _, f := range p.all() {
 		f.close()
 	}
 }
@@ -149,6 +159,7 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 	defer wg.Wait()
 	defer stop()
 	wg.Go(func() { p.followClock(ctx, s) })
+	wg.Go(func() { p.selectQualities(ctx) })
 	if p.cfg.Viewer != "" {
 		wg.Go(func() { p.receipts.open(ctx, s, p.receiptsTrack(), p.log) })
 		defer p.receipts.close(s)
@@ -172,6 +183,7 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 	settling := newSettling(ctx)
 	var current *catalog.Catalog
 	following := false // the recording's catalog
+	selected := p.selection.wait()
 	for going := true; going; {
 		select {
 		case u, ok := <-updates:
@@ -193,7 +205,9 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 				}
 				return nil
 			}
+		case <-selected:
 		}
+		selected = p.selection.wait()
 		if current == nil {
 			continue
 		}
@@ -247,7 +261,7 @@ func (p *Player) wanted(
 	if own {
 		c = recording
 	}
-	feeds, err := p.configure(c)
+	feeds, err := p.configure(c, !own)
 	if err != nil {
 		return nil, err
 	}
@@ -309,13 +323,19 @@ func (p *Player) exclusively(ctx context.Context, play func()) {
 // recordingKey is the key of the recording in the map that wanted returns.
 const recordingKey = "recording"
 
-// configure configures the feeds of the cameras selected by Config.Cameras.
-func (p *Player) configure(c *catalog.Catalog) (feeds []*feed, err error) {
+// configure configures and returns the feeds of the cameras selected by Config.Cameras. While a
+// camera changes its quality, it has two.
+func (p *Player) configure(c *catalog.Catalog, live bool) (feeds []*feed, err error) {
 	cameras := c.Cameras()
 	for _, n := range p.cfg.Cameras {
 		if !slices.Contains(cameras, n) {
 			return nil, fmt.Errorf("the session has no camera %d, only %v", n, cameras)
 		}
+	}
+	if live {
+		p.useForSelection(c)
+	} else {
+		p.useForSelection(nil)
 	}
 	for _, n := range cameras {
 		if p.cfg.Cameras != nil && !slices.Contains(p.cfg.Cameras, n) {
@@ -325,25 +345,57 @@ func (p *Player) configure(c *catalog.Catalog) (feeds []*feed, err error) {
 		if err != nil {
 			return nil, err
 		}
-		var init catalog.CameraInit
-		if t.InitRef != "" {
-			if init, err = c.Init(t); err != nil {
+		if p.cfg.View == nil {
+			f, err := p.feed(n)
+			if err == nil {
+				err = f.use(c, t)
+			}
+			if err != nil {
 				return nil, err
 			}
+			feeds = append(feeds, f)
+			continue
 		}
-		f, err := p.feed(n)
+		if live {
+			t = p.selection.track(c, n)
+		}
+		f, shown, err := p.feedOf(t, live)
+		if err == nil {
+			err = f.use(c, t)
+		}
 		if err != nil {
 			return nil, err
 		}
-		f.configure(t, init)
-		if t.Points.Layout == catalog.LayoutVideo {
-			if err := f.openVideo(); err != nil {
+		feeds = append(feeds, f)
+		if f == shown {
+			continue
+		}
+		f.follow(shown)
+		tracks := c.PointsTracks(n)
+		name := shown.name()
+		if i := slices.IndexFunc(tracks, func(t catalog.Track) bool { return t.Name == name }); i >= 0 {
+			if err := shown.use(c, tracks[i]); err != nil {
 				return nil, err
 			}
+			feeds = append(feeds, shown)
 		}
-		feeds = append(feeds, f)
 	}
 	return feeds, nil
+}
+
+// use configures the feed for a track of a catalog.
+func (f *feed) use(c *catalog.Catalog, t catalog.Track) (err error) {
+	var init catalog.CameraInit
+	if t.InitRef != "" {
+		if init, err = c.Init(t); err != nil {
+			return err
+		}
+	}
+	f.configure(t, init)
+	if t.Points.Layout == catalog.LayoutVideo {
+		return f.openVideo()
+	}
+	return nil
 }
 
 // configureSphere configures the viewer of the catalog's 360° video. It returns nil if there is no
@@ -402,15 +454,46 @@ func (p *Player) feed(camera int) (*feed, error) {
 	return f, nil
 }
 
+// feedOf returns the feed of a track, creating it if necessary, and the camera's displayed feed. If
+// they differ, the former replaces the latter once it has a frame, or now unless switching is set.
+func (p *Player) feedOf(t catalog.Track, switching bool) (f, shown *feed, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	camera := t.Points.Camera
+	if f = p.tracks[t.Name]; f == nil {
+		if f, err = newFeed(p, camera); err != nil {
+			return nil, nil, err
+		}
+		p.tracks[t.Name] = f
+	}
+	delete(p.next, camera)
+	switch shown = p.feeds[camera]; {
+	case shown == f:
+	case shown == nil || !switching:
+		p.feeds[camera], shown = f, f
+	default:
+		p.next[camera] = f
+	}
+	return f, shown, nil
+}
+
+// sorted returns the displayed feeds, by camera.
 func (p *Player) sorted() []*feed {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	list := make([]*feed, 0, len(p.feeds))
-	for _, f := range p.feeds {
-		list = append(list, f)
-	}
+	list := slices.Collect(maps.Values(p.feeds))
 	slices.SortFunc(list, func(a, b *feed) int { return a.camera - b.camera })
 	return list
+}
+
+// all returns the feeds of all cameras and qualities.
+func (p *Player) all() []*feed {
+	if p.cfg.View == nil {
+		return p.sorted()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Values(p.tracks))
 }
 
 // Clouds returns the newest frame of every camera as points in studio coordinates, and the camera
@@ -424,14 +507,14 @@ func (p *Player) Clouds() (clouds []pointcloud.Points, sensors [][3]float64) {
 	return clouds, sensors
 }
 
-// YUp reports whether the studio's y axis points up. It assumes upright cameras, whose own y axes
-// point down.
-func (p *Player) YUp() bool {
-	var y float64
+// Shot returns a copy of the newest frame of every camera.
+func (p *Player) Shot() (shot render.Shot) {
 	for _, f := range p.sorted() {
-		y += f.pose().R[4] // y component of the camera's y axis in the studio
+		if c, ok := f.view(); ok {
+			shot = append(shot, c)
+		}
 	}
-	return y < 0
+	return shot
 }
 
 // pose returns the camera's current pose, from the catalog or the pose track.

@@ -266,8 +266,8 @@ func TestPosesAreFollowed(t *testing.T) {
 		clouds, sensors := p.Clouds()
 		return len(clouds) == 1 && clouds[0].XYZ[0] == 7000 && sensors[0][0] == 7000
 	})
-	if x := where(0); x != 0 || p.YUp() {
-		t.Errorf("camera 0 is at %g, y up %v", x, p.YUp())
+	if x := where(0); x != 0 || p.Shot().YUp() {
+		t.Errorf("camera 0 is at %g, y up %v", x, p.Shot().YUp())
 	}
 	st.announce(1)
 	st.announce(2)
@@ -303,8 +303,8 @@ func TestFramesAreShown(t *testing.T) {
 				t.Errorf("%+v", r) // one hour old: recorded
 			}
 			clouds, _ := p.Clouds()
-			if len(clouds) != 2 || len(clouds[0].XYZ) != 3*width*height || !p.YUp() {
-				t.Errorf("%d clouds, y up %v", len(clouds), p.YUp())
+			if len(clouds) != 2 || len(clouds[0].XYZ) != 3*width*height || !p.Shot().YUp() {
+				t.Errorf("%d clouds, y up %v", len(clouds), p.Shot().YUp())
 			}
 			st.set.End(wire.DoneTrackEnded, "over")
 			if err := ended(); err != nil {

@@ -31,8 +31,13 @@ type Report struct {
 	FramesDamaged    uint64  `json:"frames_damaged"`    // lost because decoding failed
 	DescriptionsLate uint64  `json:"descriptions_late"` // received after their frame was displayed
 	SubgroupsReset   uint64  `json:"subgroups_reset"`   // streams reset by the relay or the publisher
+	// DepthErrorMM is the root mean square error in mm that coding with loss adds to depth, mean over
+	// the cameras whose publisher announces it; 0 without any.
+	DepthErrorMM float64 `json:"depth_error_mm,omitempty"`
 	// Parts counts frames sent as datagrams; nil if there were none.
 	Parts *parts.Stats `json:"parts,omitempty"`
+	// Selection reports the choice of qualities; nil without Config.View.
+	Selection *Selection `json:"selection,omitempty"`
 	// Sphere reports the 360° video; nil if the session has none.
 	Sphere *sphere.Report `json:"sphere,omitempty"`
 	// Sound reports the sound; nil if it is not played.
@@ -49,7 +54,9 @@ func (p *Player) Live(now time.Time) Report { return p.report(p.meter.Live(now),
 
 func (p *Player) report(s qoe.Snapshot, now time.Time) Report {
 	r := Report{Snapshot: s, DelayFrom: "capture", Clock: "relay", Recording: p.recordingReport()}
-	feeds := p.sorted()
+	feeds := p.all()
+	r.Selection = p.selectionReport()
+	r.DepthErrorMM = p.depthError()
 	p.mu.Lock()
 	if p.replayed {
 		r.DelayFrom = "arrival"
@@ -101,6 +108,22 @@ func (p *Player) report(s qoe.Snapshot, now time.Time) Report {
 	return r
 }
 
+// depthError returns Report.DepthErrorMM.
+func (p *Player) depthError() float64 {
+	var sum, n float64
+	for _, f := range p.sorted() {
+		f.mu.Lock()
+		if t := f.track.Points; t != nil && t.DepthError != nil {
+			sum, n = sum+*t.DepthError, n+1
+		}
+		f.mu.Unlock()
+	}
+	if n == 0 {
+		return 0
+	}
+	return qoe.Round(sum/n, 2)
+}
+
 // fillFromSphere fills the common figures from the 360° video of a session without point clouds.
 // Every frame has the same delay, because each is displayed at its due time.
 func (r *Report) fillFromSphere() {
@@ -141,6 +164,12 @@ func (r Report) String() string {
 	s += fmt.Sprintf(")  %.0f points  %.1f Mbit/s  %d lost", r.PointsPerFrame, r.MbitPerS, r.FramesLost)
 	if r.Cameras > 1 {
 		s += fmt.Sprintf("  %d cameras", r.Cameras)
+	}
+	if r.Selection != nil {
+		s += r.Selection.String()
+	}
+	if r.DepthErrorMM > 0 {
+		s += fmt.Sprintf("  depth ±%.1f mm", r.DepthErrorMM)
 	}
 	if r.Parts != nil {
 		s += fmt.Sprintf("  %d repaired", r.Parts.Repaired)

@@ -16,8 +16,11 @@ use crate::*;
 const STACK: usize = 1 << 20;
 /// Maximum length of a viewer's name, bytes.
 const MAX_VIEWER: usize = 256;
-/// Minimum interval between gaze updates.
+/// Minimum interval between gaze updates, and between views.
 const GAZE_EVERY: Nanos = 40_000_000;
+const VIEW_EVERY: Nanos = 100_000_000;
+/// Maximum bit rate that hc_view accepts, bit/s.
+const MAX_BITRATE: f64 = 1e15;
 
 /// A connection to a relay. Free it with hc_close.
 pub struct HcClient {
@@ -26,6 +29,8 @@ pub struct HcClient {
     thread: Option<JoinHandle<()>>,
     /// Time of the last gaze update.
     last_gaze: AtomicI64,
+    /// Time of the last view.
+    last_view: AtomicI64,
 }
 
 /// Connects the player to the network loop.
@@ -81,6 +86,10 @@ fn camera(n: u32) -> Result<Option<u16>, Fault> {
         return Ok(None);
     }
     u16::try_from(n).map(Some).map_err(|_| Fault::argument("the camera number exceeds 65535"))
+}
+
+fn unknown_frame() -> Fault {
+    Fault::new(HC_E_HANDLE, "unknown frame handle: the frame was already released or never acquired")
 }
 
 fn micros(t: Nanos) -> u64 {
@@ -155,8 +164,13 @@ impl HcClient {
         let handle = Arc::new(Handle::default());
         let waker = handle.clone();
         shared.on_command(move || waker.wake());
-        let mut client =
-            HcClient { shared: shared.clone(), handle: handle.clone(), thread: None, last_gaze: AtomicI64::new(0) };
+        let mut client = HcClient {
+            shared: shared.clone(),
+            handle: handle.clone(),
+            thread: None,
+            last_gaze: AtomicI64::new(0),
+            last_view: AtomicI64::new(0),
+        };
         let system = |e: std::io::Error| Fault::new(HC_E_SYSTEM, format!("cannot create a thread or event loop: {e}"));
         let threads = match c.decode_threads {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get() - 1).clamp(1, 4),
@@ -244,6 +258,7 @@ impl HcClient {
                 delivery_timeout_ms: t.delivery_timeout_ms,
                 framerate: t.framerate,
                 bitrate: t.bitrate,
+                depth_error: t.depth_error.unwrap_or(0.0),
                 fx: t.lens.f[0],
                 fy: t.lens.f[1],
                 cx: t.lens.c[0],
@@ -353,17 +368,38 @@ impl HcClient {
             }
             HC_OK
         });
-        copied.ok_or_else(|| {
-            Fault::new(HC_E_HANDLE, "unknown frame handle: the frame was already released or never acquired")
-        })
+        copied.ok_or_else(unknown_frame)
+    }
+
+    /// # Safety
+    /// `words` is null or has room for `capacity` words.
+    pub(crate) unsafe fn grid(&self, handle: u64, words: *mut u32, capacity: usize, needed: &mut usize) -> Call {
+        let written = self.shared.words(handle, |info, from| {
+            if info.words_per_point != 2 {
+                return Err(Fault::argument("the frame's layout has no grid"));
+            }
+            let (width, height) = (info.header.width.into(), info.header.height.into());
+            let n = cloud::grid_words(width, height);
+            *needed = n;
+            if words.is_null() || n > capacity {
+                return Ok(HC_E_BUFFER);
+            }
+            // SAFETY: n words fit, as checked against the capacity, and are initialized before the
+            // slice exists.
+            let grid = unsafe {
+                std::ptr::write_bytes(words, 0, n);
+                std::slice::from_raw_parts_mut(words, n)
+            };
+            cloud::scatter(from, width, height, grid);
+            Ok(HC_OK)
+        });
+        written.unwrap_or_else(|| Err(unknown_frame()))
     }
 
     pub(crate) fn release(&self, handle: u64, shown_us: i64) -> Call {
         match self.shared.release(handle, self.shown(shown_us)?) {
             true => Ok(HC_OK),
-            false => {
-                Err(Fault::new(HC_E_HANDLE, "unknown frame handle: the frame was already released or never acquired"))
-            }
+            false => Err(unknown_frame()),
         }
     }
 
@@ -387,6 +423,26 @@ impl HcClient {
             self.last_gaze.store(now, Relaxed);
             let (direction, view) = (direction.map(f64::from), view.map(|v| f64::from(v).to_radians()));
             self.shared.command(Command::Gaze { direction, view });
+        }
+        Ok(HC_OK)
+    }
+
+    pub(crate) fn view(&self, v: &HcView) -> Call {
+        let finite = v.rotation.iter().chain(&v.translation).all(|x| x.is_finite());
+        let angles = [v.width, v.height];
+        if !finite || angles.iter().any(|a| !(*a > 0.0 && *a < 180.0)) {
+            return Err(Fault::argument("a view needs a finite pose and view angles between 0 and 180 degrees"));
+        }
+        if !(0.0..=MAX_BITRATE).contains(&v.max_bitrate) {
+            return Err(Fault::argument("max_bitrate is not in 0 to 1e15 bit/s"));
+        }
+        let now = self.shared.now();
+        let before = self.last_view.load(Relaxed);
+        if now - before >= VIEW_EVERY || now < before {
+            self.last_view.store(now, Relaxed);
+            let tan = angles.map(|a| (a.to_radians() / 2.0).tan());
+            let eye = media::Transform { r: v.rotation, t: v.translation };
+            self.shared.look(media::View { eye, tan }, v.max_bitrate);
         }
         Ok(HC_OK)
     }

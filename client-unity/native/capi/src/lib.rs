@@ -17,7 +17,7 @@ pub use sound::{
 };
 
 /// Returned by hc_abi_version. Changes with every change to a function or struct.
-pub const HC_ABI_VERSION: u32 = 7;
+pub const HC_ABI_VERSION: u32 = 8;
 
 /// Results. Negative values are errors; hc_error returns the message.
 pub const HC_OK: i32 = 0;
@@ -119,6 +119,10 @@ pub const HC_LAYOUT_B: u32 = 2;
 pub const HC_LAYOUT_C: u32 = 3;
 /// Sensor grid coded as video; decoded frames have the words of HC_LAYOUT_A.
 pub const HC_LAYOUT_W: u32 = 4;
+
+/// Rows and columns that hc_frame_grid adds on each side of the grid.
+pub const HC_GRID_BORDER: u32 = 4;
+const _: () = assert!(HC_GRID_BORDER as usize == cloud::BORDER);
 
 /// shown_us of a frame that was not shown.
 pub const HC_NOT_SHOWN: i64 = 0;
@@ -245,6 +249,9 @@ pub struct HcTrack {
     pub framerate: f64,
     /// Maximum bits per second; 0 = unknown.
     pub bitrate: u64,
+    /// Root mean square error that coding with loss adds to depth, millimetres; 0 = unknown. It changes
+    /// over time.
+    pub depth_error: f64,
     /// Intrinsics of the grid, pixels.
     pub fx: f64,
     pub fy: f64,
@@ -272,11 +279,29 @@ pub struct HcSubscribe {
     pub size: u32,
     /// Camera number, HC_ALL_CAMERAS or HC_SPHERE. HC_SPHERE ignores quality and descriptions.
     pub camera: u32,
-    /// Quality by name. Null, "" or an unknown name selects the highest bit rate.
+    /// Quality by name. Null, "" or an unknown name selects the highest bit rate; null and "" also let
+    /// hc_view choose.
     pub quality: *const c_char,
     /// Maximum descriptions to receive per frame; 0 = all.
     pub descriptions: u32,
     pub reserved: u32,
+}
+
+/// Argument of hc_view: the viewer's eye.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HcView {
+    pub size: u32,
+    pub reserved: u32,
+    /// Studio space to eye space (x right, y down, z forward): rotation, row-major.
+    pub rotation: [f64; 9],
+    /// Its translation, millimetres.
+    pub translation: [f64; 3],
+    /// Field of view, degrees.
+    pub width: f64,
+    pub height: f64,
+    /// Maximum bits per second of all cameras; 0 = as much as arrives.
+    pub max_bitrate: f64,
 }
 
 /// A decoded frame. Points are words_per_point 32-bit words each:
@@ -735,6 +760,18 @@ pub unsafe extern "C" fn hc_gaze(
     unsafe { with(client, |c| c.gaze([right, up, forward], [width, height])) }
 }
 
+/// Reports the viewer's eye, which chooses the quality of each camera that hc_subscribe subscribed to
+/// without one: those in view get the better ones, within `max_bitrate` or, if that is 0, once frames
+/// are lost. Call this once per rendered picture. HC_TRACK_SUBSCRIBED marks the chosen tracks.
+///
+/// # Safety
+/// Pointers are null or valid.
+#[no_mangle]
+pub unsafe extern "C" fn hc_view(client: *mut HcClient, view: *const HcView) -> i32 {
+    // SAFETY: guaranteed by the caller.
+    unsafe { with(client, |c| c.view(sized_input(view)?)) }
+}
+
 /// Acquires the camera's newest frame, or returns HC_EMPTY if there is no new one. Release it with
 /// hc_frame_release.
 ///
@@ -758,6 +795,21 @@ pub unsafe extern "C" fn hc_frame_copy(
 ) -> i32 {
     // SAFETY: guaranteed by the caller.
     unsafe { with(client, |c| c.copy(handle, step, words, capacity, out(points)?)) }
+}
+
+/// Writes the points of an acquired frame of layout A or W at their pixels, two words each as in
+/// HcFrame. The grid has HC_GRID_BORDER more rows and columns on each side; the border and pixels
+/// without a point are 0. `capacity` is the size of `words`; `*needed` receives the size of the grid,
+/// in words.
+///
+/// # Safety
+/// Pointers are null or valid; `words` has room for `capacity` words.
+#[no_mangle]
+pub unsafe extern "C" fn hc_frame_grid(
+    client: *mut HcClient, handle: u64, words: *mut u32, capacity: usize, needed: *mut usize,
+) -> i32 {
+    // SAFETY: guaranteed by the caller.
+    unsafe { with(client, |c| c.grid(handle, words, capacity, out(needed)?)) }
 }
 
 /// Releases a frame, and sends its receipt if it was shown. `shown_us` is the local time at which it

@@ -206,8 +206,9 @@ fn sizes() {
         size_of::<HcClock>(),
         size_of::<HcStats>(),
         size_of::<HcPlayback>(),
+        size_of::<HcView>(),
     ];
-    assert_eq!(sizes, [48, 40, 288, 24, 120, 72, 56, 296, 24]);
+    assert_eq!(sizes, [48, 40, 296, 24, 120, 72, 56, 296, 24, 128]);
 }
 
 #[test]
@@ -276,6 +277,9 @@ fn invalid_calls() {
         assert_eq!(hc_frame_copy(c, 7, 1, null_mut(), 0, &mut points), HC_E_HANDLE);
         assert_eq!(hc_frame_copy(c, 7, 0, null_mut(), 0, &mut points), HC_E_ARGUMENT);
         assert_eq!(hc_frame_copy(c, 7, 1, null_mut(), 0, null_mut()), HC_E_ARGUMENT);
+        let mut needed = 0;
+        assert_eq!(hc_frame_grid(c, 7, null_mut(), 0, &mut needed), HC_E_HANDLE);
+        assert_eq!(hc_frame_grid(c, 7, null_mut(), 0, null_mut()), HC_E_ARGUMENT);
         assert_eq!(hc_frame_release(c, 7, HC_SHOWN_NOW), HC_E_HANDLE);
         assert_eq!(hc_frame_release(c, 7, -5), HC_E_ARGUMENT);
         assert_eq!(hc_stats(c, 3, &mut stats), HC_EMPTY);
@@ -289,6 +293,17 @@ fn invalid_calls() {
         assert_eq!(hc_gaze(c, 0.0, 0.0, 1.0, 90.0, 60.0), HC_OK);
         assert_eq!(hc_gaze(c, f32::NAN, 0.0, 1.0, 90.0, 60.0), HC_E_ARGUMENT);
         assert_eq!(hc_gaze(c, 0.0, 0.0, 1.0, 90.0, 180.0), HC_E_ARGUMENT);
+        let mut view = HcView { size: size::<HcView>(), width: 90.0, height: 60.0, ..HcView::default() };
+        assert_eq!(hc_view(c, &view), HC_OK);
+        assert_eq!(hc_view(c, null()), HC_E_ARGUMENT);
+        view.max_bitrate = -1.0;
+        assert_eq!(hc_view(c, &view), HC_E_ARGUMENT);
+        view = HcView { max_bitrate: 0.0, height: 180.0, ..view };
+        assert_eq!(hc_view(c, &view), HC_E_ARGUMENT);
+        view = HcView { height: 60.0, rotation: [f64::NAN; 9], ..view };
+        assert_eq!(hc_view(c, &view), HC_E_ARGUMENT);
+        view.size = 0;
+        assert_eq!(hc_view(c, &view), HC_E_VERSION);
         let mut playback = HcPlayback { size: size::<HcPlayback>(), ..HcPlayback::default() };
         assert_eq!(hc_playback(c, HC_PLAYBACK_QUERY, 0.0, &mut playback), HC_OK);
         assert_eq!(hc_playback(c, HC_PLAYBACK_SEEK, f64::NAN, &mut playback), HC_E_ARGUMENT);

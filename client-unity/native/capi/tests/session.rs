@@ -34,6 +34,15 @@ fn live_session() {
     assert_eq!(words.len(), 2 * f.points as usize);
     let fourth = client.copy(&f, 4);
     assert!(words.chunks(8).zip(fourth.chunks(2)).all(|(a, b)| a[..2] == *b));
+    let grid = client.grid(&f);
+    let stride = f.width + 2 * HC_GRID_BORDER;
+    assert_eq!(grid.len() as u32, 2 * stride * (f.height + 2 * HC_GRID_BORDER));
+    assert_eq!(grid.chunks(2).filter(|p| p[1] != 0).count() as u32, f.points);
+    for p in words.chunks(2) {
+        let (x, y) = (p[0] & 0xfff, p[0] >> 12 & 0xfff);
+        let at = 2 * ((y + HC_GRID_BORDER) * stride + x + HC_GRID_BORDER) as usize;
+        assert_eq!(&grid[at..at + 2], p);
+    }
     assert_eq!(client.release(&f, HC_SHOWN_NOW), HC_OK);
     assert_eq!(client.release(&f, HC_SHOWN_NOW), HC_E_HANDLE);
     let rays = until("the ray table", || client.rays(full));
@@ -107,6 +116,53 @@ fn live_session() {
         }
         (looks == 60).then_some(())
     });
+}
+
+/// The camera in view gets the better quality, as the viewer looks from before and behind the performer.
+#[test]
+fn qualities_follow_the_view() {
+    let _lock = lock_shared();
+    let port = free_port();
+    let _relay = relay(port, &[]);
+    let url = url(port);
+    let args = ["--source", "synthetic", "--cameras", "2", "--fps", "10", "--depth-mode", "NFOV_2X2BINNED", "--high"];
+    let _cameras = Process::start("capture-server", &[&args[..], &["--http", "", &url]].concat());
+    let client = Open::url(&url).open().unwrap();
+    client.subscribe(HC_ALL_CAMERAS, "");
+    client.wait(HC_PHASE_LIVE);
+    let mut shown = [0; 2]; // versions of the newest frames' tracks
+    for (side, want) in [(1.0, ["high", "low"]), (-1.0, ["low", "high"]), (1.0, ["high", "low"])] {
+        // An eye 1.2 m before or behind the performer, whose studio has y up and camera 0 at +z.
+        let view = HcView {
+            size: size::<HcView>(),
+            rotation: [side, 0.0, 0.0, 0.0, -1.0, 0.0, 0.0, 0.0, -side],
+            translation: [0.0, 1100.0, 1200.0],
+            width: 60.0,
+            height: 45.0,
+            max_bitrate: 450e3, // the catalog expects 369, 184 and 65 kbit/s at high, medium and low
+            ..HcView::default()
+        };
+        until("frames in the qualities for the view", || {
+            // SAFETY: the client is alive, and the struct has its size.
+            assert_eq!(unsafe { hc_view(client.0, &view) }, HC_OK);
+            for (n, shown) in shown.iter_mut().enumerate() {
+                if let Some(f) = client.acquire(n as u32) {
+                    *shown = f.track_version;
+                    client.release(&f, HC_SHOWN_NOW);
+                }
+            }
+            let quality = |t: &HcTrack| {
+                t.quality.iter().take_while(|c| **c != 0).map(|c| char::from(*c as u8)).collect::<String>()
+            };
+            let tracks = client.tracks();
+            let all = want.iter().enumerate().all(|(n, q)| {
+                let t = tracks.iter().find(|t| t.camera == n as u32 && quality(t) == *q);
+                t.is_some_and(|t| t.flags & HC_TRACK_SUBSCRIBED != 0 && t.version == shown[n])
+            });
+            all.then_some(())
+        });
+    }
+    assert_eq!(client.stats().frames_damaged, 0);
 }
 
 #[test]

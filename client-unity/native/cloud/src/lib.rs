@@ -5,6 +5,7 @@ mod grid;
 mod header;
 mod inflate;
 mod lanes;
+mod pixels;
 mod points;
 mod rays;
 mod runs;
@@ -12,6 +13,7 @@ mod subject;
 
 pub use header::{FrameError, Header, Layout, HEADER_LENGTH, MAX_POINTS};
 pub use inflate::Inflate;
+pub use pixels::{grid_words, scatter, BORDER};
 pub use rays::{ray_table, Lens};
 pub use runs::Runs;
 pub use subject::{subject, Subject, Transform};

@@ -70,6 +70,10 @@ pub struct Track {
     pub framerate: f64,
     /// Maximum bits per second; 0 = unknown.
     pub bitrate: u64,
+    /// Mean squared error of a rendered picture against the best quality; None: unknown.
+    pub error: Option<f64>,
+    /// Root mean square error that coding with loss adds to depth, mm; None: unknown.
+    pub depth_error: Option<f64>,
     /// Intrinsics of the grid.
     pub lens: Lens,
     /// Camera to studio transform, millimetres.
@@ -288,7 +292,6 @@ fn points_track(f: &Fields<'_, '_>, inits: &HashMap<&str, &str>) -> Parsed<Track
     if descriptions != 1 && descriptions != 4 {
         return wrong(&p.at("descriptions"), "neither 1 nor 4");
     }
-    p.number("error", Some(0.0), 0.0, 65025.0)?; // checked only
     let mut t = Track {
         name: f.text("name")?.unwrap_or_default().to_owned(),
         camera: p.integer("camera", None, 0, 65535)? as u16,
@@ -310,6 +313,8 @@ fn points_track(f: &Fields<'_, '_>, inits: &HashMap<&str, &str>) -> Parsed<Track
         delivery_timeout_ms: p.integer("deliveryTimeout", Some(0), 0, i32::MAX as u64)? as u32,
         framerate: f.number("framerate", Some(0.0), 0.0, 1e6)?,
         bitrate: f.number("bitrate", Some(0.0), 0.0, 1e15)? as u64,
+        error: p.get("error").map(|_| p.number("error", None, 0.0, 65025.0)).transpose()?,
+        depth_error: p.get("depthError").map(|_| p.number("depthError", None, 0.0, 65535.0)).transpose()?,
         lens: Lens::default(),
         pose: Transform::IDENTITY,
         depth: [0, 0],
@@ -647,6 +652,9 @@ mod tests {
             }),
             ("catalog: $.tracks[0].hcpf.maxPoints: not a whole number in 1…12582912", &|d| {
                 d["tracks"][0]["hcpf"]["maxPoints"] = json!(0)
+            }),
+            ("catalog: $.tracks[0].hcpf.depthError: not a number in 0…65535", &|d| {
+                d["tracks"][0]["hcpf"]["depthError"] = json!(-1)
             }),
             ("catalog: $.tracks[0].width: differs from the grid's intrinsics", &|d| {
                 d["tracks"][0]["width"] = json!(65)

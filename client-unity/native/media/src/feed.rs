@@ -139,6 +139,8 @@ pub(crate) struct Camera {
     pub undecodable: u64,
     pub looked: Nanos,
     pub subject: Option<Subject>,
+    /// Surface patches of a recent frame, in camera space.
+    pub patches: Option<Vec<viewselect::Sample>>,
     /// Decoder of layout W; None while in use.
     pub video: Option<Box<pointvideo::Decoder>>,
     /// Frames of layout W are dropped until the next key frame.
@@ -190,7 +192,7 @@ impl Camera {
     pub fn clear(&mut self) {
         self.queue.clear();
         (self.video, self.broken) = (None, false);
-        self.undecodable = 0;
+        (self.undecodable, self.patches) = (0, None);
         for d in self.newest.take().into_iter().chain(std::mem::take(&mut self.waiting)) {
             self.give_back(d.words);
         }
@@ -497,6 +499,8 @@ mod tests {
             datagrams: false,
             framerate: 30.0,
             bitrate: 0,
+            error: None,
+            depth_error: None,
             lens: Lens::default(),
             pose: Transform::IDENTITY,
             depth: [0, 0],

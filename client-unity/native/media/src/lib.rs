@@ -17,6 +17,7 @@ mod shared;
 mod sound;
 pub mod token;
 
+pub use cloud::Transform;
 pub use feed::{Acquired, FrameInfo};
 pub use player::{Config, Link, Player};
 pub use screen::{AcquiredPicture, PictureInfo};
@@ -26,6 +27,7 @@ pub use shared::{
 };
 pub use sound::{SoundBusy, SoundInfo, SoundStats};
 pub use video::Matrix;
+pub use viewselect::View;
 
 /// First namespace field of all sessions.
 pub const ROOT: &str = "holocast";

@@ -4,6 +4,7 @@ mod recorded;
 mod sound;
 mod sphere;
 mod tiles;
+mod view;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -177,6 +178,7 @@ pub struct Player {
     playback: Option<Playback>,
     /// Playback fetches by ID: request and part.
     playback_fetches: HashMap<u64, (Request, Part)>,
+    view: view::ViewSelection,
     receipts: u64,
     receipts_track: TrackName,
 }
@@ -208,6 +210,7 @@ impl Player {
             sound_position: 0.0,
             playback: None,
             playback_fetches: HashMap::new(),
+            view: view::ViewSelection::default(),
             receipts: 0,
             receipts_track: TrackName::default(),
             config,
@@ -820,7 +823,8 @@ impl Player {
         let mut selected = BTreeMap::new();
         for camera in catalog.cameras() {
             let Some(w) = self.selection(camera) else { continue };
-            let Some(t) = catalog.select(camera, w.quality.as_deref()) else { continue };
+            let quality = w.quality.as_ref().or(self.view.chosen.get(&camera));
+            let Some(t) = catalog.select(camera, quality.map(String::as_str)) else { continue };
             if let Some(source) = self.sources.get(&(camera, t.quality.clone())) {
                 let wanted = if w.descriptions == 0 { t.descriptions } else { w.descriptions.min(t.descriptions) };
                 selected.insert(camera, (source.clone(), wanted));
@@ -1266,6 +1270,7 @@ impl Player {
                     self.sphere_selected = wanted;
                 }
                 Command::Sound(number, wanted) => self.select_sound(now, s.as_deref_mut(), number, wanted),
+                Command::View { view, budget } => self.view.look(now, view, budget),
                 Command::Gaze { direction, view } => self.gaze(now, s.as_deref_mut(), direction, view),
                 Command::Playback(action) => {
                     if let Some(s) = s.as_deref_mut() {
@@ -1386,6 +1391,7 @@ impl Player {
             }
         }
         self.tick_tiles(now, s);
+        self.select_by_view(now, s);
         self.play(now, s);
         if self.duration() > 0.0 {
             self.update_playback_status();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -147,6 +147,13 @@ pub enum Command {
         /// Horizontal and vertical field of view, radians.
         view: [f64; 2],
     },
+    /// The viewer's eye moved; it chooses the cameras' qualities.
+    View {
+        /// Eye in studio space.
+        view: viewselect::View,
+        /// Maximum bit/s of all cameras; 0: by lost frames.
+        budget: f64,
+    },
     /// Control a recording.
     Playback(PlaybackAction),
     /// Request a key frame of a camera.
@@ -251,6 +258,12 @@ impl Measures {
     pub fn received(&mut self, camera: u16, n: usize, now: Nanos) {
         self.all.received(n, now);
         self.cameras.entry(camera).or_default().received(n, now);
+    }
+
+    /// Frames decoded and lost so far.
+    pub fn frames(&self, now: Nanos) -> (u64, u64) {
+        let run = self.all.run(now);
+        (run.frames, run.lost)
     }
 
     /// Sets the clock source, and measures the frames that waited for it.
@@ -390,6 +403,8 @@ pub struct Shared {
     /// Points are shown no earlier than their capture time plus this, because their sound arrives
     /// later; i64::MIN: no limit.
     pub(crate) points_due: AtomicI64,
+    /// The application reports the viewer's eye, so surface patches are needed.
+    viewed: AtomicBool,
 }
 
 impl std::fmt::Debug for Shared {
@@ -434,6 +449,7 @@ impl Shared {
             points_decoded: Mutex::default(),
             pictures_shown: Mutex::default(),
             points_due: AtomicI64::new(Nanos::MIN),
+            viewed: AtomicBool::new(false),
         }
     }
 
@@ -468,6 +484,12 @@ impl Shared {
         let out = f(&mut self.screen());
         self.screen_changed.notify_all();
         out
+    }
+
+    /// Reports the viewer's eye. Frames decoded from now on have surface patches.
+    pub fn look(&self, view: viewselect::View, budget: f64) {
+        self.viewed.store(true, Relaxed);
+        self.command(Command::View { view, budget });
     }
 
     /// Runs a function on the status.
@@ -956,6 +978,12 @@ impl Shared {
         let now = self.now();
         let decoded = decoded.map(|f| {
             let rays = job.source.rays.get();
+            let patches = match rays {
+                Some(r) if look && self.viewed.load(Relaxed) => {
+                    viewselect::patches(&f, &words, r, &cloud::Transform::IDENTITY)
+                }
+                _ => None,
+            };
             let subject = match rays {
                 Some(r) if look => cloud::subject(&f, &words, r, &track.pose),
                 None if look && grid.is_none() => cloud::subject(&f, &words, &[], &track.pose),
@@ -978,7 +1006,7 @@ impl Shared {
             };
             self.measures().decoded(&mut info, job.late);
             lock(&self.points_decoded).note(now, info.captured());
-            info
+            (info, patches)
         });
         let layout = track.layout;
         let mut dropped = Vec::new();
@@ -987,8 +1015,9 @@ impl Shared {
             let Some(c) = cameras.get_mut(&camera) else { return };
             c.video = video;
             let failed = match decoded {
-                Ok(mut info) => {
+                Ok((mut info, patches)) => {
                     c.undecodable = 0;
+                    c.patches = patches.or(c.patches.take());
                     if info.subject.is_some() {
                         (c.subject, c.looked) = (info.subject, now);
                     }

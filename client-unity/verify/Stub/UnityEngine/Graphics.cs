@@ -248,6 +248,11 @@ namespace UnityEngine
         byte* memory;
         bool locked;
 
+        public GraphicsBuffer(Target target, int count, int stride)
+            : this(target, UsageFlags.None, count, stride)
+        {
+        }
+
         public GraphicsBuffer(Target target, UsageFlags usageFlags, int count, int stride)
         {
             if (count <= 0 || stride <= 0 || stride % 4 != 0)
@@ -268,6 +273,9 @@ namespace UnityEngine
         public int stride { get; }
 
         public static int StubAlive { get; private set; }
+
+        // The dispatch that wrote the buffer.
+        public StubDispatch StubWritten;
 
         public ReadOnlySpan<byte> StubBytes => new ReadOnlySpan<byte>(memory, count * stride);
 
@@ -304,6 +312,53 @@ namespace UnityEngine
                 StubAlive--;
             }
         }
+    }
+
+    // Computes nothing; the pictures are drawn with its latest arguments for the buffers it writes.
+    public sealed class ComputeShader : Object
+    {
+        readonly Dictionary<int, object> values = new Dictionary<int, object>();
+        readonly Dictionary<int, int> ints = new Dictionary<int, int>();
+        readonly Dictionary<int, float> floats = new Dictionary<int, float>();
+
+        public void SetInt(int nameID, int val) => ints[nameID] = val;
+        public void SetFloat(int nameID, float val) => floats[nameID] = val;
+        public void SetBuffer(int kernelIndex, int nameID, GraphicsBuffer buffer) => values[nameID] = buffer;
+        public void SetTexture(int kernelIndex, int nameID, Texture texture) => values[nameID] = texture;
+
+        public void Dispatch(int kernelIndex, int threadGroupsX, int threadGroupsY, int threadGroupsZ)
+        {
+            foreach (object v in values.Values)
+            {
+                if (v is GraphicsBuffer b && b.usageFlags == GraphicsBuffer.UsageFlags.None)
+                {
+                    b.StubWritten ??= new StubDispatch();
+                    b.StubWritten.Shader = name;
+                    b.StubWritten.Groups = threadGroupsX;
+                    foreach (var p in values)
+                    {
+                        b.StubWritten.Values[p.Key] = p.Value;
+                    }
+                    foreach (var p in ints)
+                    {
+                        b.StubWritten.Ints[p.Key] = p.Value;
+                    }
+                    foreach (var p in floats)
+                    {
+                        b.StubWritten.Floats[p.Key] = p.Value;
+                    }
+                }
+            }
+        }
+    }
+
+    public sealed class StubDispatch
+    {
+        public string Shader;
+        public int Groups;
+        public readonly Dictionary<int, object> Values = new Dictionary<int, object>();
+        public readonly Dictionary<int, int> Ints = new Dictionary<int, int>();
+        public readonly Dictionary<int, float> Floats = new Dictionary<int, float>();
     }
 
     public static class SystemInfo

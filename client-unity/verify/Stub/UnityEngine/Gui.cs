@@ -19,6 +19,7 @@ namespace UnityEngine
         }
 
         public static string TextField(string text, params GUILayoutOption[] options) => text;
+        public static bool Toggle(bool value, string text, params GUILayoutOption[] options) => value;
         public static float HorizontalSlider(float value, float leftValue, float rightValue,
             params GUILayoutOption[] options) => value;
         public static void BeginArea(Rect screenRect)

@@ -89,6 +89,10 @@ namespace UnityEngine.Stub
                 {
                     o = new Font();
                 }
+                else if (path == "HolocastQuads")
+                {
+                    o = new ComputeShader { name = path };
+                }
                 else
                 {
                     o = new Shader { name = path };

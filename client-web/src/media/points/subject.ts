@@ -7,6 +7,8 @@ const xs = new Float32Array(SAMPLES);
 const ys = new Float32Array(SAMPLES);
 const zs = new Float32Array(SAMPLES);
 const sorted = new Float32Array(SAMPLES);
+/** Share of outliers at each end. */
+const STRAYS = 0.01;
 
 export interface Subject {
   /**
@@ -16,6 +18,8 @@ export interface Subject {
   readonly middle: readonly [number, number, number];
   /** Height (y) of the floor in studio coordinates, mm. Only a few outliers lie below it. */
   readonly floor: number;
+  /** Distance between neighboring points, mm; 0 for a camera's grid, whose lens gives it. */
+  readonly spacing: number;
   /** The camera's pose for which `floor` was computed. */
   readonly pose: Transform;
 }
@@ -62,5 +66,29 @@ export function subject(f: Frame, rays: Float32Array | undefined, pose: Transfor
   // Camera y points down. If it also points down in the studio, the floor is at the low end,
   // otherwise at the high end.
   const floor = r[4]! < 0 ? order[Math.floor(0.03 * n)]! : order[Math.floor(0.97 * n)]!;
-  return { middle: [x / m, y / m, z / m], floor, pose };
+  const spacing = form === "pixels" ? 0 : gap(f, step, n);
+  return { middle: [x / m, y / m, z / m], floor, spacing, pose };
+}
+
+/**
+ * The median distance between successive points, which are neighbors in sensor order. It is at most the spacing if the
+ * points cover a surface of the cloud's size. The first n entries of xs, ys and zs are samples.
+ */
+function gap({ points, words }: Frame, step: number, n: number): number {
+  const gaps = sorted.subarray(0, n);
+  const at = (i: number) => [(words[i]! << 16) >> 16, words[i]! >> 16, (words[i + 1]! << 16) >> 16] as const;
+  for (let i = 0; i < n; i++) {
+    const k = Math.min(i * step, points - 2);
+    if (k < 0) return 0;
+    const [a, b] = [at(3 * k), at(3 * k + 3)];
+    gaps[i] = Math.hypot(a[0] - b[0], a[1] - b[1], a[2] - b[2]);
+  }
+  const median = gaps.sort()[n >> 1]!;
+  const ends = Math.floor(STRAYS * n);
+  const extent = [xs, ys, zs].map((axis) => {
+    gaps.set(axis.subarray(0, n));
+    gaps.sort();
+    return gaps[n - 1 - ends]! - gaps[ends]!;
+  });
+  return Math.max(1, Math.min(median, (1.5 * Math.max(...extent)) / Math.sqrt(points)));
 }

@@ -33,6 +33,8 @@ export interface CameraTrack {
   readonly bitrate: number;
   /** Mean squared error of the rendered picture against the best quality, in 8-bit levels; undefined if unknown. */
   readonly error: number | undefined;
+  /** Root mean square error that coding with loss adds to depth, mm; undefined if unknown. Changes over time. */
+  readonly depthError: number | undefined;
   /** Duration of a recorded track, ms; 0 = live or unknown. */
   readonly duration: number;
   /** Media time of the track's groups, if linear. */
@@ -51,8 +53,11 @@ const MAX_POINTS = 4096 * 3072;
 const MAX_SIDE = 65535;
 const MAX_GRID = 4096;
 const MAX_ERROR = 65025; // 255²
-/** Determines the size of drawn points for clouds that have no single lens. */
+const MAX_DEPTH = 65535; // mm
+/** Stands for the missing lens of a merged cloud. */
 const NOMINAL: Intrinsics = { width: 1, height: 1, fx: 500, fy: 500, cx: 0, cy: 0, k: [0, 0, 0, 0, 0, 0], p: [0, 0] };
+/** True if the track is a cloud without a camera, such as LiveScan3D's merged points. */
+export const isMerged = (t: CameraTrack): boolean => t.grid.width === NOMINAL.width;
 const IDENTITY: Transform = { r: [1, 0, 0, 0, 1, 0, 0, 0, 1], t: [0, 0, 0] };
 /** Maximum number of cameras. */
 const MAX_CAMERAS = 64;
@@ -119,6 +124,7 @@ function readCamera(catalog: Catalog, t: Track): CameraTrack {
     framerate: t.framerate,
     bitrate: t.bitrate,
     error: p["error"] === undefined ? undefined : number(p["error"], `${path}.error`, 0, MAX_ERROR),
+    depthError: p["depthError"] === undefined ? undefined : number(p["depthError"], `${path}.depthError`, 0, MAX_DEPTH),
     duration: t.duration,
     timeline: t.timeline,
   };
@@ -168,7 +174,8 @@ function transform(v: unknown, path: string): Transform {
 
 /** True if two tracks differ at most in their pose. */
 export function sameTrack(a: CameraTrack, b: CameraTrack): boolean {
-  return JSON.stringify({ ...a, pose: undefined }) === JSON.stringify({ ...b, pose: undefined });
+  const lasting = (t: CameraTrack): string => JSON.stringify({ ...t, pose: undefined, depthError: undefined });
+  return lasting(a) === lasting(b);
 }
 
 export function samePose(a: Transform, b: Transform): boolean {

@@ -37,6 +37,12 @@ const points: readonly Row[] = [
     (s) => s.per_camera.map((c, i) => `${s.qualities[i] ?? ""} ${c.mbit_per_s.toFixed(1)}`).join(", ") + " Mbit/s",
     (s) => s.per_camera.length > 0,
   ],
+  [
+    "Depth error",
+    "Root mean square error that coding with loss adds to each camera's depth",
+    (s) => s.depth_error_mm.map((e) => (e === null ? "–" : e.toFixed(1))).join(", ") + " mm",
+    (s) => s.depth_error_mm.some((e) => e !== null),
+  ],
   ["Decode", "Time to decode a frame, median", (s) => ms(s.decode_ms.p50)],
 ];
 const video: readonly Row[] = [

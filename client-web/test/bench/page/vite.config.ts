@@ -10,6 +10,7 @@ export default defineConfig({
     outDir: fileURLToPath(new URL("../../out/bench", import.meta.url)),
     emptyOutDir: true,
     assetsInlineLimit: 0,
+    rollupOptions: { input: ["index.html", "looks.html"].map((f) => fileURLToPath(new URL(f, import.meta.url))) },
   },
   worker: { format: "es" },
 });

@@ -9,47 +9,66 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
+	"holocast/internal/camera"
 	"holocast/internal/catalog"
 	"holocast/internal/moqt"
 	"holocast/internal/netlab"
 	"holocast/internal/netlab/topology"
 	"holocast/internal/netlab/wire"
 	"holocast/internal/pointcloud"
+	"holocast/internal/pointvideo"
 	"holocast/internal/recording"
 	"holocast/netfunc/api"
 	"holocast/netfunc/pathset"
 )
 
-// cloudMedia returns one second of frames that are cheap to generate: 8000 random points each, about 15 Mbit/s.
-func cloudMedia(t *testing.T) *media {
+// pointsName is the name of the recorded track.
+var pointsName = catalog.PointsTrack(0, "full")
+
+// recorded returns media of a catalog and objects of its track.
+func recorded(t *testing.T, c catalog.Catalog, objects []recording.Object) *media {
 	t.Helper()
-	const points = 8000
-	path := filepath.Join(t.TempDir(), "cloud.mcap")
+	path := filepath.Join(t.TempDir(), "second.mcap")
 	w, err := recording.Create(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	namespace := []string{"holocast", "bench"}
-	write := func(o recording.Object) {
-		t.Helper()
-		o.Track.Namespace, o.FirstObject, o.End = namespace, true, recording.EndFIN
-		if err := w.Write(o); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c := catalog.Catalog{Version: catalog.Version, Tracks: []catalog.Track{{
-		Name: catalog.PointsTrack(0, "full"), Packaging: catalog.PackagingPoints, IsLive: true,
-		Points: &catalog.Points{Quality: "full", Layout: "B", Descriptions: 1, MaxPoints: points, DeliveryTimeout: 500},
-	}}}
 	text, err := c.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
 	start := time.Unix(1790000000, 0)
-	write(recording.Object{Track: moqt.TrackName{Name: catalog.TrackName}, Arrival: start, Payload: text})
+	described := recording.Object{
+		Track: moqt.TrackName{Name: catalog.TrackName}, Payload: text, FirstObject: true, End: recording.EndFIN,
+	}
+	for i, o := range append([]recording.Object{described}, objects...) {
+		if i > 0 {
+			o.Track.Name = pointsName
+		}
+		o.Track.Namespace = []string{"holocast", "bench"}
+		o.Arrival = start.Add(time.Duration(max(0, i-1)) * time.Second / fps)
+		if err := w.Write(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return &media{level: levels[0], file: path}
+}
+
+// cloudMedia returns one second of frames that are cheap to generate: 8000 random points each, about 15 Mbit/s.
+func cloudMedia(t *testing.T) *media {
+	t.Helper()
+	const points = 8000
+	c := catalog.Catalog{Version: catalog.Version, Tracks: []catalog.Track{{
+		Name: pointsName, Packaging: catalog.PackagingPoints, IsLive: true,
+		Points: &catalog.Points{Quality: "full", Layout: "B", Descriptions: 1, MaxPoints: points, DeliveryTimeout: 500},
+	}}}
 	encoder, err := pointcloud.NewEncoder(pointcloud.EncoderOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -66,16 +85,62 @@ func cloudMedia(t *testing.T) *media {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var objects []recording.Object
 	for i := range fps {
-		write(recording.Object{
-			Track: moqt.TrackName{Name: catalog.PointsTrack(0, "full")}, Group: uint64(i), Payload: frame,
-			Arrival: start.Add(time.Duration(i) * time.Second / fps),
+		objects = append(objects, recording.Object{
+			Group: uint64(i), Payload: frame, FirstObject: true, End: recording.EndFIN,
 		})
 	}
-	if err := w.Close(); err != nil {
+	return recorded(t, c, objects)
+}
+
+// videoMedia returns one second of frames in layout W, one group, about 2 Mbit/s: a wall in random
+// colors.
+func videoMedia(t *testing.T) *media {
+	t.Helper()
+	const width, height = 320, 288
+	c := catalog.Catalog{Version: catalog.Version}
+	ref, err := c.AddInit("camera-0", catalog.CameraInit{
+		Grid: camera.Intrinsics{Width: width, Height: height, Fx: 250, Fy: 250, Cx: width / 2, Cy: height / 2},
+		Pose: camera.Identity,
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
-	return &media{level: levels[0], file: path}
+	c.Tracks = []catalog.Track{{
+		Name: pointsName, Packaging: catalog.PackagingPoints, IsLive: true, InitRef: ref, Width: width, Height: height,
+		Points: &catalog.Points{
+			Quality: "full", Layout: catalog.LayoutVideo, Descriptions: 1, MaxPoints: width * height, DeliveryTimeout: 500,
+		},
+	}}
+	e, err := pointvideo.NewEncoder(pointvideo.Config{Width: width, Height: height})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	var objects []recording.Object
+	g := pointcloud.Grid{
+		Width: width, Height: height, Depth: slices.Repeat([]uint16{2000}, width*height), Color: make([]byte, 3*width*height),
+	}
+	for i := range fps {
+		for p := range width * height {
+			if x, y := p%width, p/width; x%8 == 0 && y%8 == 0 {
+				g.Color[3*p] = byte(rand.IntN(256))
+			} else {
+				g.Color[3*p] = g.Color[3*(y&^7*width+x&^7)]
+			}
+		}
+		payload, err := e.Encode(nil, pointcloud.Header{Sequence: uint32(i)}, &g, i == 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := recording.Object{ObjectID: uint64(i), Payload: payload, FirstObject: i == 0, EndOfGroup: true}
+		if i == fps-1 {
+			o.End = recording.EndFIN
+		}
+		objects = append(objects, o)
+	}
+	return recorded(t, c, objects)
 }
 
 // faults is a session that must survive faults in its network and in the pair.
@@ -94,7 +159,7 @@ type step struct {
 }
 
 // newFaults starts a session over Table I without variation, with the pair.
-func newFaults(t *testing.T, mode api.Mode) *faults {
+func newFaults(t *testing.T, mode api.Mode, m *media) *faults {
 	t.Helper()
 	t.Parallel()
 	if err := netlab.Supported(); err != nil {
@@ -138,7 +203,7 @@ func newFaults(t *testing.T, mode api.Mode) *faults {
 	if err := f.pair.back(ctx, pathset.Of(1, 2)); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.startMedia(ctx, cloudMedia(t), ""); err != nil {
+	if err := f.startMedia(ctx, m, ""); err != nil {
 		t.Fatal(err)
 	}
 	if err := lab.Begin(); err != nil {
@@ -305,7 +370,7 @@ func (f *faults) restart(edge string) func() error {
 // While packets are duplicated, the stream survives the failure of any path, of either edge program
 // and of the controller. Restarted programs resume duplication.
 func TestFaults(t *testing.T) {
-	f := newFaults(t, api.Duplicate)
+	f := newFaults(t, api.Duplicate, cloudMedia(t))
 	all := pathset.Of(1, 2, 3, 4, 5)
 	f.set(func(s pathset.Set) bool { return s == all })
 	for i := range paths {
@@ -334,6 +399,18 @@ func TestFaults(t *testing.T) {
 	f.check()
 }
 
+// A path and an edge fail while frames in layout W are duplicated. As each frame needs those before it,
+// a single lost packet would stop the stream until the next group.
+func TestFaultsOfVideo(t *testing.T) {
+	f := newFaults(t, api.Duplicate, videoMedia(t))
+	all := pathset.Of(1, 2, 3, 4, 5)
+	f.set(func(s pathset.Set) bool { return s == all })
+	f.path(1)
+	f.path(2)
+	f.during("the receiver's program is dead", f.kill(&f.pair.far), f.restart(far))
+	f.check()
+}
+
 // armed waits until the controller knows the flow and duplication is ready to trigger.
 func (f *faults) armed() {
 	f.t.Helper()
@@ -347,7 +424,7 @@ func (f *faults) armed() {
 // the viewer. It still moves the flow, either because of the edges' last observations or because
 // the path counts as down.
 func TestPathDiesWithController(t *testing.T) {
-	f := newFaults(t, api.Auto)
+	f := newFaults(t, api.Auto, cloudMedia(t))
 	f.armed()
 	dead := f.initial[pathName(1)]
 	dead.Loss = 1
@@ -368,7 +445,7 @@ func TestPathDiesWithController(t *testing.T) {
 
 // The only path in use fails. The trigger starts duplication, which elimination later ends.
 func TestSinglePathDies(t *testing.T) {
-	f := newFaults(t, api.Auto)
+	f := newFaults(t, api.Auto, cloudMedia(t))
 	f.armed()
 	f.during("the controller is dead", f.kill(&f.pair.controller), f.pair.startController)
 	f.armed()

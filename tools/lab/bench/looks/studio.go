@@ -23,6 +23,7 @@ type view struct {
 	name string
 	cal  camera.Calibration
 	pose camera.Transform // depth camera to studio
+	gain depthmap.Gain
 	grid pointcloud.Grid
 	rays camera.RayTable
 
@@ -30,13 +31,29 @@ type view struct {
 	width, height int
 }
 
-// surface returns the capture for rendering.
-func (v *view) surface() render.Surface {
-	return render.Surface{Grid: &v.grid, Rays: &v.rays, Pose: v.pose}
+// surface returns the capture for rendering. With a gain, its colors match those of a camera with that gain.
+func (v *view) surface(gain *depthmap.Gain) render.Surface {
+	s := render.Surface{Grid: &v.grid, Rays: &v.rays, Pose: v.pose}
+	if gain != nil {
+		var levels [3][256]byte
+		for c := range levels {
+			for l := range levels[c] {
+				light := depthmap.Linear(float64(l)/255) * v.gain[c] / gain[c]
+				levels[c][l] = byte(255*depthmap.SRGB(light) + 0.5)
+			}
+		}
+		matched := v.grid
+		matched.Color = make([]byte, len(v.grid.Color))
+		for i, l := range v.grid.Color {
+			matched.Color[i] = levels[i%3][l]
+		}
+		s.Grid = &matched
+	}
+	return s
 }
 
-// record opens the first capture of a recorded studio's cameras. It returns none if the recording is missing.
-func record(ctx context.Context, data string) ([]*view, error) {
+// recorded returns the first capture of a recorded studio's cameras, or none if the recording is missing.
+func recorded(ctx context.Context, data string) ([]*view, error) {
 	dir := filepath.Join(data, "livescan_testdata")
 	cameras, err := livescanfiles.Open(dir, livescanfiles.Options{
 		Depth: camera.NFOVUnbinned, Color: camera.Color720P, Frames: 1,
@@ -47,13 +64,13 @@ func record(ctx context.Context, data string) ([]*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	poses, _, _, err := calibrate.Livescan(ctx, dir, "")
+	solved, err := calibrate.Livescan(ctx, dir, "")
 	if err != nil {
 		return nil, err
 	}
 	var views []*view
 	for _, c := range cameras {
-		v := &view{name: c.Name(), cal: c.Calibration(), pose: poses[c.Name()]}
+		v := &view{name: c.Name(), cal: c.Calibration(), pose: solved.Poses[c.Name()], gain: solved.Gains[c.Name()]}
 		if err := v.capture(ctx, c); err != nil {
 			return nil, err
 		}
@@ -62,8 +79,8 @@ func record(ctx context.Context, data string) ([]*view, error) {
 	return views, nil
 }
 
-func (v *view) capture(ctx context.Context, from source.Source) error {
-	defer from.Close()
+func (v *view) capture(ctx context.Context, from source.Source) (err error) {
+	defer func() { err = errors.Join(err, from.Close()) }()
 	var f source.Frame
 	if err := from.Next(ctx, &f); err != nil {
 		return err
@@ -139,43 +156,36 @@ func (v *view) sample(u, t float64) (c [3]float64, ok bool) {
 	return c, true
 }
 
-// sees returns the color that the cameras measured at a point of the studio on a surface with the given normal. ok is
-// false if it measured another surface, or an edge.
-func (v *view) sees(p, normal [3]float64) (rgb [3]byte, ok bool) {
+// sees reports whether the depth camera measured the surface with the given normal at a point of the
+// studio, away from its edges.
+func (v *view) sees(p, normal [3]float64) bool {
 	q := v.pose.Inverse().Apply(p)
 	u, t, ok := v.cal.Depth.Project(q)
 	x, y := int(math.Round(u)), int(math.Round(t))
-	if !ok || !v.inside(x, y) {
-		return rgb, false
-	}
-	at := y*v.grid.Width + x
-	if math.Abs(float64(v.grid.Depth[at])-q[2]) > 15+0.01*q[2] {
-		return rgb, false
+	if !ok || !v.inside(x, y, within) || math.Abs(v.depth(x, y)-q[2]) > near+nearer*q[2] {
+		return false
 	}
 	for _, d := range [4][2]int{{-within, 0}, {within, 0}, {0, -within}, {0, within}} {
-		i, j := x+d[0], y+d[1]
-		if i < 0 || j < 0 || i >= v.grid.Width || j >= v.grid.Height {
-			return rgb, false
-		}
-		if z := float64(v.grid.Depth[j*v.grid.Width+i]); math.Abs(z-q[2]) > 0.05*q[2] {
-			return rgb, false
+		if math.Abs(v.depth(x+d[0], y+d[1])-q[2]) > edge*q[2] {
+			return false
 		}
 	}
 	n, ok := v.normal(x, y)
-	if !ok || n[0]*normal[0]+n[1]*normal[1]+n[2]*normal[2] < sameSurface {
-		return rgb, false
-	}
-	return [3]byte(v.grid.Color[3*at:]), true
+	return ok && n[0]*normal[0]+n[1]*normal[1]+n[2]*normal[2] >= sameSurface
 }
 
 const (
-	within      = 8   // pixels to the edge of a surface
-	margin      = 3   // pixels between the readings that give a normal
-	sameSurface = 0.7 // least cosine between two cameras' normals of one surface
+	near, nearer = 15, 0.01 // largest distance of a surface from a point, mm and per mm of depth
+	edge         = 0.05     // change of depth at an edge, per mm of depth
+	within       = 8        // pixels to the edge of a surface
+	span         = 3        // pixels between the readings that give a normal
+	sameSurface  = 0.7      // least cosine between two cameras' normals of one surface
 )
 
-func (v *view) inside(x, y int) bool {
-	return x >= margin && y >= margin && x < v.grid.Width-margin && y < v.grid.Height-margin
+func (v *view) depth(x, y int) float64 { return float64(v.grid.Depth[y*v.grid.Width+x]) }
+
+func (v *view) inside(x, y, by int) bool {
+	return x >= by && y >= by && x < v.grid.Width-by && y < v.grid.Height-by
 }
 
 // point returns the point of a pixel in the studio.
@@ -187,14 +197,14 @@ func (v *view) point(x, y int) (p [3]float64, ok bool) {
 
 // normal returns the normal of the surface around a pixel, in the studio. ok is false at edges.
 func (v *view) normal(x, y int) (n [3]float64, ok bool) {
-	if !v.inside(x, y) {
+	if !v.inside(x, y, span) {
 		return n, false
 	}
 	var p [4][3]float64
-	z := float64(v.grid.Depth[y*v.grid.Width+x])
-	for i, d := range [4][2]int{{-margin, 0}, {margin, 0}, {0, -margin}, {0, margin}} {
-		far := float64(v.grid.Depth[(y+d[1])*v.grid.Width+x+d[0]])
-		if p[i], ok = v.point(x+d[0], y+d[1]); !ok || math.Abs(far-z) > 0.05*z {
+	z := v.depth(x, y)
+	for i, d := range [4][2]int{{-span, 0}, {span, 0}, {0, -span}, {0, span}} {
+		far := v.depth(x+d[0], y+d[1])
+		if p[i], ok = v.point(x+d[0], y+d[1]); !ok || math.Abs(far-z) > edge*z {
 			return n, false
 		}
 	}
@@ -204,15 +214,15 @@ func (v *view) normal(x, y int) (n [3]float64, ok bool) {
 	return [3]float64{n[0] / l, n[1] / l, n[2] / l}, l > 0
 }
 
-// performer captures a frame of the synthetic performer with eight cameras.
+// performer captures a frame of the synthetic performer in a room. Every second camera is held out.
 func performer(ctx context.Context) ([]*view, error) {
-	studio, err := synthetic.Open(ctx, synthetic.Options{Cameras: 8, Cut: 1, Room: true})
+	studio, err := synthetic.Open(ctx, synthetic.Options{Cameras: 2 * cameras, Cut: 1, Room: true})
 	if err != nil {
 		return nil, err
 	}
 	var views []*view
 	for _, c := range studio.Cameras {
-		v := &view{name: c.Name(), cal: c.Calibration(), pose: studio.Poses[c.Name()]}
+		v := &view{name: c.Name(), cal: c.Calibration(), pose: studio.Poses[c.Name()], gain: depthmap.Gain{1, 1, 1}}
 		if err := v.capture(ctx, c); err != nil {
 			return nil, err
 		}

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	images "holocast/tools/lab/bench/internal/picture"
+
 	"holocast/internal/camera"
 	"holocast/internal/pointcloud"
 )
@@ -153,10 +155,10 @@ func TestPictures(t *testing.T) {
 	}
 	// Of flat pictures, only the luminance term differs from 1.
 	want := (2*100*110 + 6.5025) / (100*100 + 110*110 + 6.5025)
-	if got := ssim(luma(a), luma(b), 16, 16); math.Abs(got-want) > 1e-4 {
+	if got := images.SSIM(images.Luma(a), images.Luma(b), 16, 16, nil); math.Abs(got-want) > 1e-4 {
 		t.Errorf("similarity %g, want %g", got, want)
 	}
-	if got := ssim(luma(a), luma(a), 16, 16); got != 1 {
+	if got := images.SSIM(images.Luma(a), images.Luma(a), 16, 16, nil); got != 1 {
 		t.Errorf("similarity of equal pictures %g", got)
 	}
 }

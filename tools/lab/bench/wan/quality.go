@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"slices"
 
+	images "holocast/tools/lab/bench/internal/picture"
+
 	"holocast/internal/camera"
 	"holocast/internal/pointcloud"
 	"holocast/internal/qoe"
@@ -351,7 +353,7 @@ func (m *measurement) look(ctx context.Context, k int, fit []pointcloud.Points, 
 	if err != nil {
 		return err
 	}
-	bright := luma(ideal)
+	bright := images.Luma(ideal)
 	for i := range m.totals {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -362,7 +364,7 @@ func (m *measurement) look(ctx context.Context, k int, fit []pointcloud.Points, 
 			return err
 		}
 		t.view[0] = append(t.view[0], pictureError(ideal, img))
-		t.view[1] = append(t.view[1], ssim(bright, luma(img), viewWidth, viewHeight))
+		t.view[1] = append(t.view[1], images.SSIM(bright, images.Luma(img), viewWidth, viewHeight, nil))
 	}
 	return nil
 }

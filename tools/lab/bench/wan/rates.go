@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	images "holocast/tools/lab/bench/internal/picture"
+
 	"holocast/internal/pointcloud"
 	"holocast/internal/qoe"
 	"holocast/internal/ratecontrol"
@@ -166,7 +168,7 @@ func (r *Rated) look(ctx context.Context, from []*sequence, x extent, exact, sho
 				return err
 			}
 			mse = append(mse, pictureError(want, got))
-			like = append(like, ssim(luma(want), luma(got), viewWidth, viewHeight))
+			like = append(like, images.SSIM(images.Luma(want), images.Luma(got), viewWidth, viewHeight, nil))
 		}
 	}
 	r.ViewPSNR, r.ViewSSIM = psnr(255*255, mean(mse)), qoe.Round(mean(like), 4)

@@ -9,6 +9,8 @@ import (
 	"math"
 	"slices"
 
+	images "holocast/tools/lab/bench/internal/picture"
+
 	"holocast/internal/camera"
 	"holocast/internal/pointcloud"
 	"holocast/internal/pointvideo"
@@ -243,7 +245,7 @@ func (w *Walk) measure(
 				return err
 			}
 			errors[j] = append(errors[j], pictureError(exact, got))
-			like[j] = append(like[j], ssim(luma(exact), luma(got), viewWidth, viewHeight))
+			like[j] = append(like[j], images.SSIM(images.Luma(exact), images.Luma(got), viewWidth, viewHeight, nil))
 		}
 		gains = append(gains, 10*math.Log10(errors[0][i]/errors[1][i]))
 	}
@@ -274,18 +276,16 @@ func choose(c *viewselect.Chooser, s *viewselect.Scene, offers []*offer, shot in
 	return choice, rate
 }
 
-// see renders the cameras' grids.
+// see renders the cameras' grids as viewers do.
 func see(offers []*offer, pose camera.Transform, grids gridOf) (*image.RGBA, error) {
-	o := render.Options{Width: viewWidth, Height: viewHeight, Eye: &pose}
-	var clouds []pointcloud.Points
+	surfaces := make([]render.Surface, len(offers))
 	for i, from := range offers {
 		g, half := grids(i, from)
 		rays := &from.rays[0]
 		if half {
 			rays = &from.rays[1]
 		}
-		clouds = append(clouds, g.Transform(rays, from.pose))
-		o.Sensors = append(o.Sensors, from.pose.T)
+		surfaces[i] = render.Surface{Grid: g, Rays: rays, Pose: from.pose}
 	}
-	return render.Image(o, clouds...)
+	return render.Surfaces(render.Options{Width: viewWidth, Height: viewHeight, Eye: &pose}, surfaces...)
 }

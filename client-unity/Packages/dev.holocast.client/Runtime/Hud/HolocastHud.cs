@@ -197,7 +197,7 @@ namespace Holocast
                 if (points != null && points.Points > 0)
                 {
                     points.AddQualities(t.Add("Quality "));
-                    t.Add('\n');
+                    t.Add(points.ShownLook == HolocastLook.Surface ? "  surface\n" : "  points\n");
                 }
                 t.Add("Lost ").Add(s.FramesLost).Add("  late ").Add(s.FramesLate).Add("  skipped ")
                     .Add(s.FramesSkipped);

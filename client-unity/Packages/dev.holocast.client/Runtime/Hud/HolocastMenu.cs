@@ -269,6 +269,16 @@ namespace Holocast
                     Add("Restart", () => playback.Seek(0));
                     Add("Shared playback", playback.GoLive);
                 }
+                HolocastPoints points = hud != null ? hud.Points : null;
+                if (points != null)
+                {
+                    bool surface = points.Look == HolocastLook.Surface;
+                    Add(surface ? "Draw points" : "Draw surfaces", () =>
+                    {
+                        points.Look = surface ? HolocastLook.Points : HolocastLook.Surface;
+                        stale = true;
+                    });
+                }
                 Add("Leave session", session.Disconnect);
             }
             if (browser != null)

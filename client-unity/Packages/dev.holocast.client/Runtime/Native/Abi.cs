@@ -7,7 +7,7 @@ namespace Holocast.Native
 
     static class Abi
     {
-        public const uint Version = 7;
+        public const uint Version = 8;
 
         public const int Ok = 0;
         public const int Empty = 1;
@@ -41,6 +41,8 @@ namespace Holocast.Native
 
         public const uint LayoutA = 1;
         public const uint LayoutW = 4;
+
+        public const int GridBorder = 4;
 
         public const long NotShown = 0;
         public const long ShownNow = -1;
@@ -130,6 +132,7 @@ namespace Holocast.Native
         public uint deliveryTimeoutMs;
         public double framerate;
         public ulong bitrate;
+        public double depthError;
         public double fx;
         public double fy;
         public double cx;
@@ -152,6 +155,18 @@ namespace Holocast.Native
         public byte* quality;
         public uint descriptions;
         public uint reserved;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    unsafe struct HcView
+    {
+        public uint size;
+        public uint reserved;
+        public fixed double rotation[9];
+        public fixed double translation[3];
+        public double width;
+        public double height;
+        public double maxBitrate;
     }
 
     [StructLayout(LayoutKind.Sequential)]

@@ -187,6 +187,13 @@ namespace Holocast.Native
             NativeMethods.hc_gaze(handle, right, up, forward, width, height);
         }
 
+        // The viewer's eye, which chooses the qualities of cameras subscribed without one.
+        public void View(HcView view)
+        {
+            view.size = (uint)sizeof(HcView);
+            NativeMethods.hc_view(handle, &view);
+        }
+
         // Acquires the camera's newest frame; false if there is no new one. Release it after use.
         public bool Acquire(uint camera, out HcFrame frame)
         {
@@ -204,6 +211,14 @@ namespace Holocast.Native
             int result = NativeMethods.hc_frame_copy(handle, frame.handle, step, words, (UIntPtr)(uint)capacity,
                 &points);
             return result == Abi.Ok ? (int)points : -1;
+        }
+
+        // Writes the points at their pixels, with a border of Abi.GridBorder; returns false if they do not fit.
+        public bool CopyGrid(in HcFrame frame, uint* words, int capacity)
+        {
+            UIntPtr needed;
+            return NativeMethods.hc_frame_grid(handle, frame.handle, words, (UIntPtr)(uint)capacity,
+                &needed) == Abi.Ok;
         }
 
         public void Release(in HcFrame frame, long shownUs)

@@ -48,11 +48,18 @@ namespace Holocast.Native
             float height);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_view(ClientHandle client, HcView* view);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         public static extern int hc_frame_acquire(ClientHandle client, uint camera, HcFrame* frame);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         public static extern int hc_frame_copy(ClientHandle client, ulong handle, uint step, uint* words,
             UIntPtr capacity, uint* points);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_frame_grid(ClientHandle client, ulong handle, uint* words, UIntPtr capacity,
+            UIntPtr* needed);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         public static extern int hc_frame_release(ClientHandle client, ulong handle, long shownUs);

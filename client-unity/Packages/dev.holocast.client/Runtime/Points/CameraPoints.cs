@@ -12,8 +12,13 @@ namespace Holocast
         static readonly int Words = Shader.PropertyToID("_HolocastWords");
         static readonly int Rays = Shader.PropertyToID("_HolocastRays");
         static readonly int Edge = Shader.PropertyToID("_HolocastEdge");
+        static readonly int Nearer = Shader.PropertyToID("_HolocastNearer");
+
+        // Of several cameras' surfaces that coincide within this distance, the best covers the others, mm.
+        const float CoverWithin = 20;
 
         const string CloudKeyword = "HOLOCAST_CLOUD";
+        const string SurfaceKeyword = "HOLOCAST_SURFACE";
 
         readonly GameObject gameObject;
         readonly Transform transform;
@@ -21,6 +26,7 @@ namespace Holocast
         readonly MeshRenderer renderer;
         readonly Material material;
         readonly RayTexture rays = new RayTexture();
+        readonly SurfaceQuads quads = new SurfaceQuads();
         QuadMesh mesh;
         PointBuffers buffers;
         float spacing; // distance between neighbouring points per unit of depth
@@ -52,6 +58,9 @@ namespace Holocast
         public int Points { get; private set; }
 
         public int PointsOfFrame { get; private set; }
+
+        // The frame is drawn as a surface, not as points.
+        public bool IsSurface { get; private set; }
 
         public uint Sequence { get; private set; }
 
@@ -88,9 +97,16 @@ namespace Holocast
             material.SetFloat(Edge, spread * spacing);
         }
 
+        // several: other cameras' surfaces are shown, too.
+        public void SetOthers(bool several)
+        {
+            material.SetFloat(Nearer, several ? CoverWithin : 0);
+        }
+
         // Shows the newest frame, if there is a new one. others: points in the other cameras' frames,
         // which count towards maxPoints too.
-        public void Show(Client client, HolocastCamera camera, int maxPoints, int others, float spread)
+        public void Show(Client client, HolocastCamera camera, int maxPoints, int others, float spread,
+            HolocastLook look)
         {
             if (client.Acquire((uint)Camera, out HcFrame frame))
             {
@@ -104,13 +120,13 @@ namespace Holocast
                 return;
             }
             HolocastTrack track = camera.TrackOfVersion(held.trackVersion);
-            bool grid = held.layout == Abi.LayoutA || held.layout == Abi.LayoutW;
+            bool grid = Looks.HasGrid(held.layout);
             if (track == null || grid && !rays.Has(client, track.Raw))
             {
                 return; // keep showing the previous frame; the next may be seconds away
             }
             heldBy = null;
-            bool shown = TryShow(client, track, held, grid, maxPoints, others, spread);
+            bool shown = TryShow(client, track, held, grid, maxPoints, others, spread, look);
             client.Release(held, shown ? Abi.ShownNow : Abi.NotShown);
         }
 
@@ -125,7 +141,7 @@ namespace Holocast
         }
 
         bool TryShow(Client client, HolocastTrack track, in HcFrame frame, bool grid, int maxPoints, int others,
-            float spread)
+            float spread, HolocastLook look)
         {
             Reserve(Math.Max(1, Math.Min(maxPoints, track.MaxPoints)), (int)frame.wordsPerPoint);
             uint step = Step(frame.points, others, maxPoints);
@@ -151,6 +167,8 @@ namespace Holocast
                 spacing = focal > 0 ? (float)(1 / focal) : 1f / 500;
                 SetPointSize(spread);
             }
+            SetSurface(Looks.IsSurface(look, frame.layout, step)
+                && quads.Compute(client, frame, track, buffers.Current, points, rays.Texture, spacing, material));
             material.SetBuffer(Words, buffers.Current);
             mesh.Show(points);
             renderer.enabled = points > 0;
@@ -163,6 +181,23 @@ namespace Holocast
                 SetSubject(frame);
             }
             return true;
+        }
+
+        void SetSurface(bool surface)
+        {
+            if (surface == IsSurface)
+            {
+                return;
+            }
+            IsSurface = surface;
+            if (surface)
+            {
+                material.EnableKeyword(SurfaceKeyword);
+            }
+            else
+            {
+                material.DisableKeyword(SurfaceKeyword);
+            }
         }
 
         // The smallest step at which all cameras' points fit into maxPoints when only every step-th point is
@@ -205,6 +240,7 @@ namespace Holocast
             renderer.enabled = false; // Destroy takes effect at the end of the frame, but the buffers are gone now
             rays.Dispose();
             buffers?.Dispose();
+            quads.Dispose();
             mesh?.Dispose();
             UnityEngine.Object.Destroy(material);
             UnityEngine.Object.Destroy(gameObject);

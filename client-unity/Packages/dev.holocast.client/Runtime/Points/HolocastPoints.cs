@@ -6,8 +6,8 @@ using UnityEngine;
 namespace Holocast
 {
     /// <summary>
-    /// Shows the points of one or all cameras of a HolocastSession, by default the one on this
-    /// object or a parent.
+    /// Shows the points, or the surfaces they form, of one or all cameras of a HolocastSession, by default the one
+    /// on this object or a parent.
     /// </summary>
     [AddComponentMenu("Holocast/Holocast Points")]
     [DefaultExecutionOrder(-50)]
@@ -29,6 +29,9 @@ namespace Holocast
             Tooltip("Name of the quality, for example \"high\". Empty: the best the display can keep up with")]
         string quality = "";
 
+        [SerializeField, Tooltip("Surface: frames with a pixel grid are closed surfaces; others are points")]
+        HolocastLook look = HolocastLook.Surface;
+
         [SerializeField, Range(0.1f, 8),
             Tooltip("Point size, in multiples of the distance between neighbouring points")]
         float pointSize = 1.4f;
@@ -37,8 +40,13 @@ namespace Holocast
             Tooltip("Maximum points over all cameras. More are thinned: every second, third… point is drawn")]
         int maxPoints = 300000;
 
-        [SerializeField, Tooltip("Request fewer points while the display misses its frame rate")]
+        [SerializeField,
+            Tooltip("While the display misses its frame rate, draw points instead of surfaces and request fewer")]
         bool keepDisplayRate = true;
+
+        [SerializeField, Min(0),
+            Tooltip("Maximum Mbit/s of all cameras, shared by their parts of the main camera's picture. 0: no limit")]
+        float maxBitrate;
 
         [SerializeField, Tooltip("Points cast shadows. Universal Render Pipeline only")]
         bool castShadows;
@@ -48,6 +56,7 @@ namespace Holocast
         readonly PointBudget budget = new PointBudget();
         readonly RateCounter pictures = new RateCounter();
         Shader shader;
+        UnityEngine.Camera eyes;
         int generation = -1;
         bool catalogChanged;
         string notice = "";
@@ -99,6 +108,32 @@ namespace Holocast
         }
 
         /// <summary>
+        /// Surfaces, the default, or points; from the next frame on. Frames without a grid (layouts B and C) and frames
+        /// thinned to MaxPoints are drawn as points.
+        /// </summary>
+        public HolocastLook Look
+        {
+            get => look;
+            set => look = value;
+        }
+
+        /// <summary>Look on display: Surface if any camera is drawn as a surface.</summary>
+        public HolocastLook ShownLook
+        {
+            get
+            {
+                for (int i = 0; i < views.Count; i++)
+                {
+                    if (views[i].IsSurface)
+                    {
+                        return HolocastLook.Surface;
+                    }
+                }
+                return HolocastLook.Points;
+            }
+        }
+
+        /// <summary>
         /// Edge length of a point, in multiples of the distance between neighbouring points; at least 0.1.
         /// </summary>
         public float PointSize
@@ -121,11 +156,23 @@ namespace Holocast
             set => maxPoints = Mathf.Max(1, value);
         }
 
-        /// <summary>Requests fewer points while the display misses its frame rate.</summary>
+        /// <summary>
+        /// While the display misses its frame rate, draws points instead of surfaces, then requests fewer points.
+        /// </summary>
         public bool KeepDisplayRate
         {
             get => keepDisplayRate;
             set => keepDisplayRate = value;
+        }
+
+        /// <summary>
+        /// Maximum Mbit/s of all cameras while Quality is empty; cameras in view get the better qualities. 0 lowers
+        /// the total once frames are lost.
+        /// </summary>
+        public float MaxBitrate
+        {
+            get => maxBitrate;
+            set => maxBitrate = Mathf.Max(0, value);
         }
 
         /// <summary>Points cast shadows. Universal Render Pipeline only.</summary>
@@ -156,7 +203,10 @@ namespace Holocast
         /// <summary>Pictures rendered in the last second.</summary>
         public double DisplayFps => pictures.PerSecond;
 
-        /// <summary>Point reduction: 0 requests all points, each further level about half as many.</summary>
+        /// <summary>
+        /// Reduction by KeepDisplayRate; 0 is none. If there are surfaces, level 1 replaces them by points. Each
+        /// further level requests about half as many points.
+        /// </summary>
         public int BudgetLevel => budget.Level;
 
         internal IReadOnlyList<CameraPoints> Views => views;
@@ -299,15 +349,41 @@ namespace Holocast
                     ApplyCatalog(client);
                 }
             }
+            ReportView(client);
             for (int i = 0; i < views.Count; i++)
             {
                 HolocastCamera camera = session.Catalog.Camera(views[i].Camera);
                 if (camera != null)
                 {
-                    views[i].Show(client, camera, maxPoints, PointsBesides(i), pointSize);
+                    views[i].Show(client, camera, maxPoints, PointsBesides(i), pointSize,
+                        Looks.At(look, keepDisplayRate ? budget.Level : 0));
                 }
             }
             UpdateNotice();
+        }
+
+        // Reports the main camera's view, which chooses each camera's quality.
+        void ReportView(Client client)
+        {
+            if (quality.Length > 0 || views.Count == 0)
+            {
+                return;
+            }
+            if (eyes == null)
+            {
+                eyes = UnityEngine.Camera.main;
+                if (eyes == null)
+                {
+                    return;
+                }
+            }
+            HcView view = Studio.View(transform.InverseTransformPoint(eyes.transform.position),
+                Quaternion.Inverse(transform.rotation) * eyes.transform.rotation, session.Catalog.StudioYUp);
+            view.height = Mathf.Clamp(eyes.fieldOfView, 10, 150);
+            view.width = Mathf.Min(150, 2 * Mathf.Rad2Deg
+                * Mathf.Atan(eyes.aspect * Mathf.Tan((float)view.height * Mathf.Deg2Rad / 2)));
+            view.maxBitrate = maxBitrate * 1e6;
+            client.View(view);
         }
 
         // Points of the other cameras' frames, before thinning.
@@ -355,6 +431,10 @@ namespace Holocast
                 Choose(camera, out HolocastTrack track, out uint descriptions);
                 Subscribe(client, camera.Number, track, descriptions);
             }
+            for (int i = 0; i < views.Count; i++)
+            {
+                views[i].SetOthers(views.Count > 1);
+            }
         }
 
         bool Wanted(int camera)
@@ -389,20 +469,22 @@ namespace Holocast
                 }
                 return;
             }
-            if (client.Subscribe((uint)camera, track.QualityBytes, descriptions))
+            // Without a quality, the library chooses by the view.
+            bool automatic = quality.Length == 0 && track == session.Catalog.Camera(camera).Tracks[0];
+            if (client.Subscribe((uint)camera, automatic ? null : track.QualityBytes, descriptions))
             {
                 subscriptions.Add(new Subscription { Camera = camera, Track = track, Descriptions = descriptions });
             }
         }
 
-        // Appends the received quality: a single one if all cameras have the same, otherwise one
-        // per camera.
+        // Appends the received quality, a single one if all cameras have the same, otherwise one
+        // per camera, and the mean depth error where it is known.
         internal void AddQualities(TextBuffer t)
         {
             bool same = true;
             for (int i = 1; i < subscriptions.Count; i++)
             {
-                same &= subscriptions[i].Track.Quality == subscriptions[0].Track.Quality;
+                same &= Received(i).Quality == Received(0).Quality;
             }
             for (int i = 0; i < (same ? Mathf.Min(1, subscriptions.Count) : subscriptions.Count); i++)
             {
@@ -414,8 +496,27 @@ namespace Holocast
                 {
                     t.Add((long)subscriptions[i].Camera).Add(' ');
                 }
-                t.Add(subscriptions[i].Track.Quality);
+                t.Add(Received(i).Quality);
             }
+            double sum = 0;
+            int known = 0;
+            for (int i = 0; i < subscriptions.Count; i++)
+            {
+                double error = Received(i).DepthErrorMm;
+                sum += error;
+                known += error > 0 ? 1 : 0;
+            }
+            if (known > 0)
+            {
+                t.Add("  depth ±").Add(sum / known).Add(" mm");
+            }
+        }
+
+        // Track that the library receives for a subscription.
+        HolocastTrack Received(int subscription)
+        {
+            Subscription s = subscriptions[subscription];
+            return session.Catalog.Camera(s.Camera)?.Received ?? s.Track;
         }
 
         void RemoveSubscription(int camera)
@@ -429,11 +530,11 @@ namespace Holocast
             }
         }
 
-        // Picks the track and the number of descriptions for the budget level: first fewer
-        // descriptions (half, a quarter), then the next lower quality.
+        // Picks the track and the number of descriptions for the budget level: after points instead of
+        // surfaces, fewer descriptions (half, a quarter), then the next lower quality.
         void Choose(HolocastCamera camera, out HolocastTrack track, out uint descriptions)
         {
-            int level = keepDisplayRate ? budget.Level : 0;
+            int level = keepDisplayRate ? Mathf.Max(0, budget.Level - Looks.Levels(look, HasGrid())) : 0;
             if (quality.Length > 0)
             {
                 track = camera.Track(quality);
@@ -495,7 +596,19 @@ namespace Holocast
                 }
                 worst = Mathf.Max(worst, levels - 1);
             }
-            return worst;
+            return worst + Looks.Levels(look, HasGrid());
+        }
+
+        bool HasGrid()
+        {
+            for (int i = 0; i < session.Catalog.Cameras.Count; i++)
+            {
+                if (Looks.HasGrid(session.Catalog.Cameras[i].Best.layout))
+                {
+                    return true;
+                }
+            }
+            return false;
         }
 
         void ApplyAppearance()

@@ -52,6 +52,23 @@ namespace Holocast
             return copied;
         }
 
+        // Writes the points of a frame of two words each at their pixels, Capacity in all including the border;
+        // returns false if the frame has another size.
+        public unsafe bool WriteGrid(Client client, in HcFrame frame)
+        {
+            int next = (current + 1) % Count;
+            GraphicsBuffer buffer = buffers[next];
+            int room = Capacity * WordsPerPoint;
+            var words = buffer.LockBufferForWrite<uint>(0, room);
+            bool written = client.CopyGrid(frame, (uint*)words.GetUnsafePtr(), room);
+            buffer.UnlockBufferAfterWrite<uint>(written ? room : 0);
+            if (written)
+            {
+                current = next;
+            }
+            return written;
+        }
+
         public void Dispose()
         {
             foreach (GraphicsBuffer b in buffers)

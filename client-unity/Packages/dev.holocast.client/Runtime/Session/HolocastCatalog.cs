@@ -26,6 +26,9 @@ namespace Holocast
         /// <summary>Maximum bits per second; 0 = unknown.</summary>
         public double Bitrate => Raw.bitrate;
 
+        /// <summary>Root mean square error that coding with loss adds to depth, mm; 0 = unknown.</summary>
+        public double DepthErrorMm => Raw.depthError;
+
         /// <summary>Width of the sensor's grid in pixels; 0 for unorganized clouds.</summary>
         public int Width => (int)Raw.width;
 
@@ -121,6 +124,22 @@ namespace Holocast
             if (tracks.Count > count)
             {
                 tracks.RemoveRange(count, tracks.Count - count);
+            }
+        }
+
+        // The received track, or null.
+        internal HolocastTrack Received
+        {
+            get
+            {
+                for (int i = 0; i < tracks.Count; i++)
+                {
+                    if ((tracks[i].Raw.flags & Abi.TrackSubscribed) != 0)
+                    {
+                        return tracks[i];
+                    }
+                }
+                return null;
             }
         }
 
@@ -231,6 +250,31 @@ namespace Holocast
                     sz * r[6], sz * sy * r[7], r[8]);
             }
             scale = new Vector3(Metre, (float)sy * Metre, (float)sz * Metre);
+        }
+
+        // The view of an eye at a position and rotation in the hologram's space, without its angles.
+        public static unsafe HcView View(Vector3 position, Quaternion rotation, bool yUp)
+        {
+            var v = new HcView();
+            double* m = v.rotation;
+            Row(m, rotation * Vector3.right, yUp);
+            Row(m + 3, rotation * Vector3.down, yUp);
+            Row(m + 6, rotation * Vector3.forward, yUp);
+            double* at = stackalloc double[3];
+            Row(at, position / Metre, yUp);
+            for (int i = 0; i < 3; i++)
+            {
+                v.translation[i] = -(m[3 * i] * at[0] + m[3 * i + 1] * at[1] + m[3 * i + 2] * at[2]);
+            }
+            return v;
+        }
+
+        // Writes a vector of the hologram's space in studio space, whose reflection Pose describes.
+        static unsafe void Row(double* to, Vector3 v, bool yUp)
+        {
+            to[0] = v.x;
+            to[1] = yUp ? v.y : -v.y;
+            to[2] = yUp ? -v.z : v.z;
         }
 
         // Quaternion of a rotation matrix, computed from its largest component for accuracy.

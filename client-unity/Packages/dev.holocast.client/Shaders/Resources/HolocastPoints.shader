@@ -1,8 +1,8 @@
-// Draws a frame's points as squares of a static mesh: four vertices per point, identified by
-// SV_VertexID. Geometry shaders and procedural draws lose an eye on devices. Point sprites fetch each
-// point once instead of four times (on lavapipe: same picture, 45 % of the processor time), but
-// Direct3D 11 has none, and Vulkan's need the device feature largePoints, untested with Unity. Writes
-// depth, which the headset's reprojection needs.
+// Draws a frame's points, as squares or as quads of a surface, with a static mesh: four vertices per
+// point, identified by SV_VertexID. Geometry shaders and procedural draws lose an eye on devices. Point
+// sprites fetch each point once instead of four times (on lavapipe: same picture, 45 % of the processor
+// time), but Direct3D 11 has none, and Vulkan's need the device feature largePoints, untested with
+// Unity. Writes depth, which the headset's reprojection needs.
 Shader "Holocast/Points"
 {
     SubShader
@@ -23,7 +23,7 @@ Shader "Holocast/Points"
         HLSLINCLUDE
         #pragma target 4.5
         #pragma multi_compile_instancing
-        #pragma multi_compile_local _ HOLOCAST_CLOUD
+        #pragma multi_compile_local _ HOLOCAST_CLOUD HOLOCAST_SURFACE
         #include "Packages/com.unity.render-pipelines.universal/ShaderLibrary/Core.hlsl"
         #include "Packages/dev.holocast.client/Shaders/HolocastPointsPass.hlsl"
         ENDHLSL
@@ -58,7 +58,7 @@ Shader "Holocast/Points"
             Tags { "LightMode" = "DepthNormalsOnly" }
 
             HLSLPROGRAM
-            #pragma vertex Vertex
+            #pragma vertex NormalVertex
             #pragma fragment NormalFragment
             ENDHLSL
         }
@@ -91,7 +91,7 @@ Shader "Holocast/Points"
             #pragma vertex Vertex
             #pragma fragment Fragment
             #pragma multi_compile_instancing
-            #pragma multi_compile_local _ HOLOCAST_CLOUD
+            #pragma multi_compile_local _ HOLOCAST_CLOUD HOLOCAST_SURFACE
             #include "UnityCG.cginc"
             #include "Packages/dev.holocast.client/Shaders/HolocastPointsPass.hlsl"
             ENDCG

@@ -63,6 +63,30 @@ namespace Holocast.Tests
             Assert.AreEqual(step, CameraPoints.Step(points, others, maxPoints));
         }
 
+        // Layouts A, B, C and W are 1 to 4.
+        [TestCase(HolocastLook.Surface, 1u, 1u, true)]
+        [TestCase(HolocastLook.Surface, 4u, 1u, true)]
+        [TestCase(HolocastLook.Surface, 1u, 2u, false)] // thinned
+        [TestCase(HolocastLook.Surface, 2u, 1u, false)]
+        [TestCase(HolocastLook.Surface, 3u, 1u, false)]
+        [TestCase(HolocastLook.Points, 1u, 1u, false)]
+        [TestCase(HolocastLook.Points, 4u, 1u, false)]
+        public void CompleteGridsAreSurfaces(HolocastLook look, uint layout, uint step, bool surface)
+        {
+            Assert.AreEqual(surface, Looks.IsSurface(look, layout, step));
+        }
+
+        [Test]
+        public void TheFirstLevelReplacesSurfaces()
+        {
+            Assert.AreEqual(HolocastLook.Surface, Looks.At(HolocastLook.Surface, 0));
+            Assert.AreEqual(HolocastLook.Points, Looks.At(HolocastLook.Surface, 1));
+            Assert.AreEqual(HolocastLook.Points, Looks.At(HolocastLook.Points, 0));
+            Assert.AreEqual(1, Looks.Levels(HolocastLook.Surface, true));
+            Assert.AreEqual(0, Looks.Levels(HolocastLook.Surface, false), "no camera has a grid");
+            Assert.AreEqual(0, Looks.Levels(HolocastLook.Points, true));
+        }
+
         [Test]
         public void RaisesTheLevelWhileTheRateIsMissed()
         {

@@ -68,6 +68,28 @@ namespace Holocast.Tests
             Near(new Vector3(studio.x, studio.y, -studio.z) * 0.001f, Place(track, true, p));
         }
 
+        // A point has the same place before the eye in Unity and through the view in the studio.
+        [TestCase(false)]
+        [TestCase(true)]
+        public unsafe void ViewOfAnEye(bool yUp)
+        {
+            var eye = new Vector3(0.4f, 1.5f, -2);
+            Quaternion turned = Quaternion.LookRotation(new Vector3(1, -0.5f, 2), Vector3.up);
+            HcView v = Studio.View(eye, turned, yUp);
+            double[] studio = { 300, -200, 1500 };
+            Vector3 want = Quaternion.Inverse(turned) * (Studio.Place(studio[0], studio[1], studio[2], yUp) - eye);
+            var got = new double[3];
+            for (int i = 0; i < 3; i++)
+            {
+                got[i] = v.translation[i];
+                for (int j = 0; j < 3; j++)
+                {
+                    got[i] += v.rotation[3 * i + j] * studio[j];
+                }
+            }
+            Near(want, new Vector3((float)got[0], (float)-got[1], (float)got[2]) * 0.001f);
+        }
+
         [Test]
         public void DetectsTheUpAxis()
         {

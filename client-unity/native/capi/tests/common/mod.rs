@@ -173,6 +173,18 @@ impl Client {
         words
     }
 
+    pub fn grid(&self, f: &HcFrame) -> Vec<u32> {
+        let mut needed = 0;
+        assert_eq!(unsafe { hc_frame_grid(self.0, f.handle, null_mut(), 0, &mut needed) }, HC_E_BUFFER);
+        let mut words = vec![1; needed];
+        assert_eq!(
+            unsafe { hc_frame_grid(self.0, f.handle, words.as_mut_ptr(), needed - 1, &mut needed) },
+            HC_E_BUFFER
+        );
+        assert_eq!(unsafe { hc_frame_grid(self.0, f.handle, words.as_mut_ptr(), needed, &mut needed) }, HC_OK);
+        words
+    }
+
     pub fn release(&self, f: &HcFrame, shown_us: i64) -> i32 {
         unsafe { hc_frame_release(self.0, f.handle, shown_us) }
     }

@@ -1,9 +1,10 @@
-//! draw SHADERS SCENE CAMERA OUT
+//! draw SHADERS SCENE CAMERA OUT [COUNT]
 //!
 //! Draws a scene's mesh renderers with the package's shaders, compiled to SPIR-V, on any Vulkan
 //! device (the tests use Mesa's software renderer lavapipe). Writes OUT.0.ppm and, for two eyes,
 //! OUT.1.ppm. Two eyes are drawn as on a headset: one draw call of two instances, or of two views,
-//! into the two layers of one target.
+//! into the two layers of one target. With COUNT, draws that many more times and prints the mean
+//! processor times, over all threads, of a picture and of the compute shaders in milliseconds.
 
 mod scene;
 mod spirv;
@@ -219,8 +220,8 @@ fn fill(members: &[(String, usize)], object: &Object, camera: &Camera) -> Result
             "unity_StereoEyeIndex" => bytes[*at..at + 4].copy_from_slice(&camera.pass.to_le_bytes()),
             // Unused by the shaders.
             "unity_MatrixVP" | "unity_StereoMatrixVP" => {}
-            other => match object.floats.iter().find(|(n, _)| n == other) {
-                Some((_, v)) => bytes[*at..at + 4].copy_from_slice(&v.to_le_bytes()),
+            other => match object.numbers.iter().find(|(n, _)| n == other) {
+                Some((_, v)) => bytes[*at..at + 4].copy_from_slice(v),
                 None => return Err(format!("no value for the shader's uniform {other}").into()),
             },
         }
@@ -244,13 +245,7 @@ fn kind(k: Kind) -> vk::DescriptorType {
     }
 }
 
-fn pipeline(gpu: &Gpu, shaders: &Path, shader: &str, keywords: &[String], views: u32) -> Result<Pipeline> {
-    let name = std::iter::once(shader.to_string()).chain(keywords.iter().cloned()).collect::<Vec<_>>().join(".");
-    let mut vertex = code(shaders, &format!("{name}.vert.spv"))?;
-    spirv::multiview(&mut vertex);
-    let fragment = code(shaders, &format!("{name}.frag.spv"))?;
-    // The fragment shader's binding numbers are shifted, so they do not collide with the vertex shader's.
-    let resources: Vec<_> = spirv::resources(&vertex).into_iter().chain(spirv::resources(&fragment)).collect();
+fn layouts(gpu: &Gpu, resources: &[spirv::Resource]) -> Result<(vk::DescriptorSetLayout, vk::PipelineLayout)> {
     let bindings: Vec<_> = resources
         .iter()
         .map(|r| {
@@ -258,7 +253,7 @@ fn pipeline(gpu: &Gpu, shaders: &Path, shader: &str, keywords: &[String], views:
                 .binding(r.binding)
                 .descriptor_type(kind(r.kind))
                 .descriptor_count(1)
-                .stage_flags(vk::ShaderStageFlags::VERTEX | vk::ShaderStageFlags::FRAGMENT)
+                .stage_flags(vk::ShaderStageFlags::ALL)
         })
         .collect();
     // SAFETY: see Gpu::open; the referenced data outlives the calls.
@@ -266,7 +261,39 @@ fn pipeline(gpu: &Gpu, shaders: &Path, shader: &str, keywords: &[String], views:
         let d = &gpu.device;
         let set =
             d.create_descriptor_set_layout(&vk::DescriptorSetLayoutCreateInfo::default().bindings(&bindings), None)?;
-        let layout = d.create_pipeline_layout(&vk::PipelineLayoutCreateInfo::default().set_layouts(&[set]), None)?;
+        Ok((set, d.create_pipeline_layout(&vk::PipelineLayoutCreateInfo::default().set_layouts(&[set]), None)?))
+    }
+}
+
+fn compute(gpu: &Gpu, shaders: &Path, kernel: &str) -> Result<Pipeline> {
+    let module = code(shaders, &format!("{kernel}.comp.spv"))?;
+    let resources = spirv::resources(&module);
+    let (set, layout) = layouts(gpu, &resources)?;
+    let entry = CString::new(kernel.trim_start_matches("Holocast"))?;
+    // SAFETY: see Gpu::open; the referenced data outlives the calls.
+    unsafe {
+        let d = &gpu.device;
+        let stage = vk::PipelineShaderStageCreateInfo::default()
+            .stage(vk::ShaderStageFlags::COMPUTE)
+            .module(d.create_shader_module(&vk::ShaderModuleCreateInfo::default().code(&module), None)?)
+            .name(&entry);
+        let info = vk::ComputePipelineCreateInfo::default().stage(stage).layout(layout);
+        let pipeline = d.create_compute_pipelines(vk::PipelineCache::null(), &[info], None).map_err(|(_, e)| e)?[0];
+        Ok(Pipeline { layout, set, pipeline, resources })
+    }
+}
+
+fn pipeline(gpu: &Gpu, shaders: &Path, shader: &str, keywords: &[String], views: u32) -> Result<Pipeline> {
+    let name = std::iter::once(shader.to_string()).chain(keywords.iter().cloned()).collect::<Vec<_>>().join(".");
+    let mut vertex = code(shaders, &format!("{name}.vert.spv"))?;
+    spirv::multiview(&mut vertex);
+    let fragment = code(shaders, &format!("{name}.frag.spv"))?;
+    // The fragment shader's binding numbers are shifted, so they do not collide with the vertex shader's.
+    let resources: Vec<_> = spirv::resources(&vertex).into_iter().chain(spirv::resources(&fragment)).collect();
+    let (set, layout) = layouts(gpu, &resources)?;
+    // SAFETY: see Gpu::open; the referenced data outlives the calls.
+    unsafe {
+        let d = &gpu.device;
         let entries = [CString::new("Vertex")?, CString::new("Fragment")?];
         let modules = [
             d.create_shader_module(&vk::ShaderModuleCreateInfo::default().code(&vertex), None)?,
@@ -354,8 +381,10 @@ fn upload(gpu: &Gpu, t: &scene::Texture) -> Result<vk::ImageView> {
     Ok(view)
 }
 
-fn prepare(gpu: &Gpu, pipeline: &Pipeline, object: &Object, camera: &Camera) -> Result<Draw> {
-    let indices = gpu.buffer(&object.indices, 0, vk::BufferUsageFlags::INDEX_BUFFER)?;
+/// Binds an object's resources.
+fn bind(
+    gpu: &Gpu, pipeline: &Pipeline, object: &Object, buffers: &[Buffer], camera: &Camera,
+) -> Result<vk::DescriptorSet> {
     let sizes: Vec<_> =
         pipeline.resources.iter().map(|r| vk::DescriptorPoolSize { ty: kind(r.kind), descriptor_count: 1 }).collect();
     // SAFETY: see Gpu::open; the data referenced by the writes outlives them.
@@ -388,9 +417,8 @@ fn prepare(gpu: &Gpu, pipeline: &Pipeline, object: &Object, camera: &Camera) -> 
                     gpu.device.update_descriptor_sets(&[write.image_info(&info)], &[]);
                 }
                 Kind::Storage => {
-                    let buffer = object.buffers.iter().find(|(n, _)| *n == r.name);
-                    let (_, bytes) = buffer.ok_or_else(|| format!("no buffer for the shader's {}", r.name))?;
-                    let storage = gpu.buffer(bytes, 0, vk::BufferUsageFlags::STORAGE_BUFFER)?;
+                    let at = object.buffers.iter().position(|(n, _)| *n == r.name);
+                    let storage = &buffers[at.ok_or_else(|| format!("no buffer for the shader's {}", r.name))?];
                     let info = [vk::DescriptorBufferInfo { buffer: storage.buffer, offset: 0, range: storage.size }];
                     gpu.device.update_descriptor_sets(&[write.buffer_info(&info)], &[]);
                 }
@@ -402,12 +430,30 @@ fn prepare(gpu: &Gpu, pipeline: &Pipeline, object: &Object, camera: &Camera) -> 
                 }
             }
         }
-        let key = (object.shader.clone(), object.keywords.clone());
-        Ok(Draw { key, set, indices: indices.buffer, count: (object.indices.len() / 4) as u32 })
+        Ok(set)
     }
 }
 
-fn draw(shaders: &Path, objects: &[Object], camera: &Camera) -> Result<Vec<Vec<u8>>> {
+/// Processor time of this process in milliseconds, in steps of ten.
+fn processor_time() -> Result<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
+    // User and system time, in hundredths of a second (proc_pid_stat(5)).
+    let ticks = fields.skip(11).take(2).map(str::parse::<f64>).sum::<std::result::Result<f64, _>>()?;
+    Ok(10.0 * ticks)
+}
+
+/// Mean processor time of a run in milliseconds.
+fn time(count: usize, mut run: impl FnMut() -> Result<()>) -> Result<f64> {
+    run()?; // compiles
+    let began = processor_time()?;
+    for _ in 0..count {
+        run()?;
+    }
+    Ok((processor_time()? - began) / count as f64)
+}
+
+fn draw(shaders: &Path, objects: &[Object], camera: &Camera, count: usize) -> Result<Vec<Vec<u8>>> {
     let gpu = Gpu::open()?;
     let eyes = camera.eyes.len() as u32;
     let (views, instances) = if camera.multiview { (0b11, 1) } else { (0, eyes) };
@@ -421,7 +467,7 @@ fn draw(shaders: &Path, objects: &[Object], camera: &Camera) -> Result<Vec<Vec<u
     )?;
     let (depth, depth_view) = gpu.image(DEPTH, width, height, eyes, vk::ImageUsageFlags::DEPTH_STENCIL_ATTACHMENT)?;
     let mut pipelines: HashMap<Key, Pipeline> = HashMap::new();
-    let mut draws = Vec::new();
+    let (mut draws, mut dispatches) = (Vec::new(), Vec::new());
     for object in objects {
         let key = (object.shader.clone(), object.keywords.clone());
         if !pipelines.contains_key(&key) {
@@ -430,8 +476,28 @@ fn draw(shaders: &Path, objects: &[Object], camera: &Camera) -> Result<Vec<Vec<u
             let keywords: Vec<_> = stereo.into_iter().chain(object.keywords.iter().cloned()).collect();
             pipelines.insert(key.clone(), pipeline(&gpu, shaders, &object.shader, &keywords, views)?);
         }
-        draws.push(prepare(&gpu, &pipelines[&key], object, camera)?);
+        let storage = |(_, bytes): &(String, Vec<u8>)| gpu.buffer(bytes, 0, vk::BufferUsageFlags::STORAGE_BUFFER);
+        let buffers = object.buffers.iter().map(storage).collect::<Result<Vec<_>>>()?;
+        if let Some((shader, groups)) = &object.compute {
+            let p = compute(&gpu, shaders, shader)?;
+            dispatches.push((bind(&gpu, &p, object, &buffers, camera)?, p, *groups));
+        }
+        let set = bind(&gpu, &pipelines[&key], object, &buffers, camera)?;
+        let indices = gpu.buffer(&object.indices, 0, vk::BufferUsageFlags::INDEX_BUFFER)?.buffer;
+        draws.push(Draw { key, set, indices, count: (object.indices.len() / 4) as u32 });
     }
+    let calculate = |c| {
+        for (set, p, groups) in &dispatches {
+            // SAFETY: see Gpu::open; the bound resources were created above.
+            unsafe {
+                let d = &gpu.device;
+                d.cmd_bind_pipeline(c, vk::PipelineBindPoint::COMPUTE, p.pipeline);
+                d.cmd_bind_descriptor_sets(c, vk::PipelineBindPoint::COMPUTE, p.layout, 0, &[*set], &[]);
+                d.cmd_dispatch(c, *groups, 1, 1);
+            }
+        }
+    };
+    gpu.run(calculate)?;
     let bytes = u64::from(width * height * 4);
     let out = gpu.buffer(&[], bytes * u64::from(eyes), vk::BufferUsageFlags::TRANSFER_DST)?;
     let [r, g, b] = camera.background;
@@ -454,7 +520,7 @@ fn draw(shaders: &Path, objects: &[Object], camera: &Camera) -> Result<Vec<Vec<u
         .view_mask(views)
         .color_attachments(&colors)
         .depth_attachment(&depths);
-    gpu.run(|c| {
+    let paint = |c| {
         gpu.transition(c, color, COLOR, eyes, vk::ImageLayout::UNDEFINED, vk::ImageLayout::GENERAL);
         gpu.transition(c, depth, DEPTH, eyes, vk::ImageLayout::UNDEFINED, vk::ImageLayout::GENERAL);
         // SAFETY: see Gpu::open; the bound resources were created above and live until the queue is
@@ -484,6 +550,12 @@ fn draw(shaders: &Path, objects: &[Object], camera: &Camera) -> Result<Vec<Vec<u
             }
             d.cmd_end_rendering(c);
         }
+    };
+    if count > 0 {
+        println!("{:.1} {:.1}", time(count, || gpu.run(paint))?, time(count, || gpu.run(calculate))?);
+    }
+    gpu.run(|c| {
+        paint(c);
         gpu.transition(c, color, COLOR, eyes, vk::ImageLayout::GENERAL, vk::ImageLayout::TRANSFER_SRC_OPTIMAL);
         let copy = vk::BufferImageCopy::default()
             .image_subresource(vk::ImageSubresourceLayers {
@@ -508,11 +580,12 @@ fn draw(shaders: &Path, objects: &[Object], camera: &Camera) -> Result<Vec<Vec<u
 
 fn run() -> Result<()> {
     let arguments: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
-    let [shaders, scene, camera, out] = &arguments[..] else {
-        return Err("usage: draw SHADERS SCENE CAMERA OUT".into());
+    let (Some([shaders, scene, camera, out]), 4..=5) = (arguments.first_chunk(), arguments.len()) else {
+        return Err("usage: draw SHADERS SCENE CAMERA OUT [COUNT]".into());
     };
+    let count = arguments.get(4).map_or(Ok(0), |n| n.to_string_lossy().parse())?;
     let camera = scene::camera(camera)?;
-    for (i, picture) in draw(shaders, &scene::objects(scene)?, &camera)?.iter().enumerate() {
+    for (i, picture) in draw(shaders, &scene::objects(scene)?, &camera, count)?.iter().enumerate() {
         let mut file = format!("P6\n{} {}\n255\n", camera.width, camera.height).into_bytes();
         file.extend(picture.chunks_exact(4).flat_map(|p| &p[..3]));
         std::fs::write(format!("{}.{i}.ppm", out.display()), file)?;

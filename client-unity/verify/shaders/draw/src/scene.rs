@@ -12,7 +12,10 @@ pub struct Object {
     /// Row-major.
     pub model: Matrix,
     pub indices: Vec<u8>,
-    pub floats: Vec<(String, f32)>,
+    /// Compute shader that runs before the object is drawn, and its thread groups.
+    pub compute: Option<(String, u32)>,
+    /// Floats and integers, as in memory.
+    pub numbers: Vec<(String, [u8; 4])>,
     pub buffers: Vec<(String, Vec<u8>)>,
     pub textures: Vec<Texture>,
 }
@@ -52,13 +55,18 @@ fn numbers<const N: usize>(words: &mut std::str::SplitWhitespace) -> Result<[f32
     Ok(m)
 }
 
+fn integer(words: &mut std::str::SplitWhitespace) -> Result<u32, String> {
+    words.next().and_then(|w| w.parse().ok()).ok_or("a number is missing".into())
+}
+
 fn read(folder: &Path, name: Option<&str>) -> Result<Vec<u8>, String> {
     let path = folder.join(name.ok_or("missing file name")?);
     fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 /// `object SHADER INDICES MODEL KEYWORD…`, followed by its material's properties: `float NAME
-/// VALUE`, `buffer NAME FILE`, `texture NAME PIXEL WIDTH HEIGHT FILE`.
+/// VALUE`, `int NAME VALUE`, `buffer NAME FILE`, `room NAME BYTES` for a buffer that a compute shader writes,
+/// `texture NAME PIXEL WIDTH HEIGHT FILE`, and `compute SHADER GROUPS`.
 pub fn objects(path: &Path) -> Result<Vec<Object>, String> {
     let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
     let folder = path.parent().unwrap_or(Path::new("."));
@@ -76,7 +84,8 @@ pub fn objects(path: &Path) -> Result<Vec<Object>, String> {
                 keywords,
                 model,
                 indices,
-                floats: Vec::new(),
+                compute: None,
+                numbers: Vec::new(),
                 buffers: Vec::new(),
                 textures: Vec::new(),
             });
@@ -84,7 +93,10 @@ pub fn objects(path: &Path) -> Result<Vec<Object>, String> {
         }
         let object = found.last_mut().ok_or("a property before any object")?;
         match kind {
-            "float" => object.floats.push((name, numbers::<1>(&mut words)?[0])),
+            "float" => object.numbers.push((name, numbers::<1>(&mut words)?[0].to_le_bytes())),
+            "int" => object.numbers.push((name, integer(&mut words)?.to_le_bytes())),
+            "compute" => object.compute = Some((name, integer(&mut words)?)),
+            "room" => object.buffers.push((name, vec![0; integer(&mut words)? as usize])),
             "buffer" => object.buffers.push((name, read(folder, words.next())?)),
             "texture" => {
                 let [pixel, width, height] = numbers::<3>(&mut words)?;

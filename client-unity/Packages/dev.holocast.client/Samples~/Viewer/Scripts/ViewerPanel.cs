@@ -61,6 +61,8 @@ namespace Holocast.Samples
             {
                 GUILayout.Label(browser.Message);
             }
+            bool surface = GUILayout.Toggle(points.Look == HolocastLook.Surface, "Surface");
+            points.Look = surface ? HolocastLook.Surface : HolocastLook.Points;
             GUILayout.Label("Point size " + points.PointSize.ToString("F1"));
             points.PointSize = GUILayout.HorizontalSlider(points.PointSize, 0.5f, 4);
             GUILayout.BeginHorizontal();

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"fmt"
@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// bitrate is a bit rate in bit/s, written with an optional k, M or G: "16M". "" is 0.
-type bitrate float64
+// Bitrate is a bit rate in bit/s, written with an optional k, M or G: "16M". "" is 0.
+type Bitrate float64
 
-// maxBitrate bounds bitrate.
+// maxBitrate bounds Bitrate.
 const maxBitrate = 10e9
 
 // MarshalText implements encoding.TextMarshaler.
-func (b bitrate) MarshalText() ([]byte, error) {
+func (b Bitrate) MarshalText() ([]byte, error) {
 	switch {
 	case b < 0:
 		return nil, fmt.Errorf("negative bit rate %g", float64(b))
@@ -27,7 +27,7 @@ func (b bitrate) MarshalText() ([]byte, error) {
 }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (b *bitrate) UnmarshalText(text []byte) error {
+func (b *Bitrate) UnmarshalText(text []byte) error {
 	s, unit := string(text), 1.0
 	if s == "" {
 		*b = 0
@@ -42,6 +42,6 @@ func (b *bitrate) UnmarshalText(text []byte) error {
 	if err != nil || !(v*unit >= 1e5 && v*unit <= maxBitrate) {
 		return fmt.Errorf("bit rate %q, want 100k to 10G bit/s, such as 16M", text)
 	}
-	*b = bitrate(v * unit)
+	*b = Bitrate(v * unit)
 	return nil
 }
