@@ -296,6 +296,51 @@ func tone(pcm []float32, frequency float64) float64 {
 	return 2 * (re*re + im*im) / float64(len(pcm)) / max(energy, 1e-9)
 }
 
+// listener receives points and sound of a session whose microphone is plug's sink.
+type listener struct {
+	ctx           context.Context
+	t             *testing.T
+	server        *programtest.Process
+	sound, points *moqt.Subscription
+}
+
+func listen(ctx context.Context, t *testing.T, p *pulse.Server) *listener {
+	t.Helper()
+	target, ns := startRelay(t)
+	c := exec.Command(filepath.Join(bin, "capture-server"), "--source", "livescan:"+studio(t, 1280, 720), "--fps", "10",
+		"--audio", "Monitor of Stage", target.URL)
+	c.Env = p.Env
+	l := &listener{ctx: ctx, t: t, server: programtest.Start(t, c)}
+	s := view(ctx, t, target)
+	l.sound, l.points = subscribe(ctx, t, s, ns, "audio/0"), subscribe(ctx, t, s, ns, "points/0/full")
+	return l
+}
+
+// hear waits for a second of clean tone without gaps and returns its packets.
+func (l *listener) hear() []soundPacket {
+	l.t.Helper()
+	var packets []soundPacket
+	for {
+		packets = append(packets, nextSound(l.ctx, l.t, l.sound))
+		if n := len(packets); n > 1 && packets[n-1].group > packets[n-2].group+2 {
+			packets = packets[n-1:]
+		}
+		if n := len(packets); n%50 == 0 && n >= 120 {
+			if pcm := decode(l.t, packets[n-100:]); tone(pcm[20*opus.PacketSamples:], 1000) > 0.98 {
+				return packets
+			}
+		}
+	}
+}
+
+// see waits for frames.
+func (l *listener) see(frames int) {
+	l.t.Helper()
+	for range frames {
+		next(l.ctx, l.t, l.points)
+	}
+}
+
 // TestMicrophoneUnpluggedAndBack captures from a PulseAudio microphone that disappears during the
 // session. The camera continues, and the sound resumes when the microphone is back.
 func TestMicrophoneUnpluggedAndBack(t *testing.T) {
@@ -308,44 +353,47 @@ func TestMicrophoneUnpluggedAndBack(t *testing.T) {
 	if out, _ := list.CombinedOutput(); !strings.Contains(string(out), "audio\tMonitor of Stage\tmono") {
 		t.Errorf("list prints %s", out)
 	}
-	target, ns := startRelay(t)
-	c := exec.Command(filepath.Join(bin, "capture-server"), "--source", "livescan:"+studio(t, 1280, 720), "--fps", "10",
-		"--audio", "Monitor of Stage", target.URL)
-	c.Env = p.Env
-	server := programtest.Start(t, c)
-	s := view(ctx, t, target)
-	sound := subscribe(ctx, t, s, ns, "audio/0")
-	points := subscribe(ctx, t, s, ns, "points/0/full")
-	// hear waits for a second of clean tone without gaps and returns its packets.
-	hear := func() []soundPacket {
-		t.Helper()
-		var packets []soundPacket
-		for {
-			packets = append(packets, nextSound(ctx, t, sound))
-			if n := len(packets); n > 1 && packets[n-1].group > packets[n-2].group+2 {
-				packets = packets[n-1:]
-			}
-			if n := len(packets); n%50 == 0 && n >= 120 {
-				if pcm := decode(t, packets[n-100:]); tone(pcm[20*opus.PacketSamples:], 1000) > 0.98 {
-					return packets
-				}
-			}
-		}
-	}
-	before := hear()
+	l := listen(ctx, t, p)
+	before := l.hear()
 	if _, err := p.Control(ctx, "unload-module", module); err != nil {
 		t.Fatal(err)
 	}
-	server.Line("microphone gone")
-	for range 5 {
-		next(ctx, t, points)
-	}
+	l.server.Line("microphone gone")
+	l.see(5)
 	plug(ctx, t, p)
-	server.Line("microphone is back")
-	after := hear()
+	l.server.Line("microphone is back")
+	after := l.hear()
 	first, last := after[len(after)-1], before[len(before)-1]
 	groups, times := first.group-last.group, first.Timestamp.Sub(last.Timestamp)
 	if times != time.Duration(groups)*10*time.Millisecond {
 		t.Errorf("%d groups and %v pass in the interruption", groups, times)
+	}
+}
+
+// TestBusyMicrophone suspends a microphone, as PulseAudio does while a program has it exclusively. It is reported once,
+// the camera continues, and the sound resumes.
+func TestBusyMicrophone(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	p := startPulse(ctx, t)
+	plug(ctx, t, p)
+	l := listen(ctx, t, p)
+	suspend := func(on string) {
+		t.Helper()
+		if _, err := p.Control(ctx, "suspend-sink", "Stage", on); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.hear()
+	suspend("1")
+	l.server.Line("microphone gone, perhaps unplugged or used by another program")
+	l.see(60) // 6 s, in which it is opened again and again
+	suspend("0")
+	l.server.Line("microphone is back")
+	l.hear()
+	for _, line := range []string{"microphone opened", "microphone gone", "microphone is back"} {
+		if n := strings.Count(l.server.Stderr.String(), line); n != 1 {
+			t.Errorf("%q is logged %d times", line, n)
+		}
 	}
 }

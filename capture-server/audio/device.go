@@ -120,11 +120,12 @@ type device struct {
 	log      *slog.Logger
 	drift    atomic.Uint64
 
-	open    *capture // nil while unplugged or busy
-	clock   sampleClock
-	lost    bool
-	failed  string // last reported reason not to open
-	samples []float32
+	open       *capture // nil while unplugged or busy
+	delivering bool
+	clock      sampleClock
+	lost       bool
+	failed     string // last reported reason for not delivering
+	samples    []float32
 }
 
 // OpenDevice finds a microphone by name; "" selects the default one. Next opens it, waiting while
@@ -175,13 +176,14 @@ func (d *device) Next(ctx context.Context, b *Block) error {
 		select {
 		case c := <-d.open.chunks:
 			silent.Stop()
+			d.delivers()
 			if d.take(c, b) {
 				return nil
 			}
 		case <-d.open.stopped:
-			d.interrupted("microphone gone: the system has stopped it")
+			d.interrupted("the system has stopped it")
 		case <-silent.C:
-			d.interrupted("microphone gone: it delivers nothing")
+			d.interrupted("it delivers nothing")
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -189,10 +191,29 @@ func (d *device) Next(ctx context.Context, b *Block) error {
 	}
 }
 
-func (d *device) interrupted(message string) {
-	d.log.Warn(message, "name", d.name)
+// delivers logs that a microphone delivers for the first time, or again.
+func (d *device) delivers() {
+	if d.delivering {
+		return
+	}
+	message := "microphone opened"
+	if d.lost {
+		message = "microphone is back"
+	}
+	d.log.Info(message, "name", d.name, "rate", d.open.rate, "channels", d.channels)
+	d.delivering, d.failed = true, ""
+}
+
+// interrupted closes the microphone. It logs nothing for one that has not delivered since the last
+// report: systems open a microphone that another program has, and keep it silent.
+func (d *device) interrupted(reason string) {
+	if d.delivering || d.failed == "" {
+		d.failed = reason
+		d.log.Warn("microphone gone, perhaps unplugged or used by another program; trying to open it again",
+			"name", d.name, "reason", reason)
+	}
 	d.open.close()
-	d.open, d.lost, d.clock = nil, true, sampleClock{}
+	d.open, d.delivering, d.lost, d.clock = nil, false, true, sampleClock{}
 }
 
 // reopen tries to open the microphone until it succeeds. It logs each new reason for a failure.
@@ -200,12 +221,7 @@ func (d *device) reopen(ctx context.Context) error {
 	for {
 		c, err := openCapture(d.wanted, d.channels)
 		if err == nil {
-			message := "microphone opened"
-			if d.lost {
-				message = "microphone is back"
-			}
-			d.log.Info(message, "name", d.name, "rate", c.rate, "channels", d.channels)
-			d.open, d.failed = c, ""
+			d.open = c
 			return nil
 		}
 		if text := err.Error(); text != d.failed {

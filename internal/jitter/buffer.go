@@ -18,14 +18,21 @@ const (
 	headroom    = 5_000      // added to the percentile of arrivals
 	early       = 20_000     // added while fewer than firstCount packets have arrived
 	firstCount  = 32
-	window      = 512 // arrivals that determine the delay
+	window      = 512    // arrivals that determine the delay
+	surplus     = 50_000 // over the target, from which a packet belongs to a stall
+	apart       = 100    // arrivals between two stalls
+	recurrence  = 1000   // arrivals within which they recur
 	maxConceal  = 100_000
 	endAfter    = 1_000_000 // of concealment without a waiting packet
 	slowest     = 20        // a stretch by n samples is followed by at least 20 n samples without
-	maxDelayed  = 80_000    // pictures wait this long for sound
+	hurried     = 2         // the same while sound hurries, from an error of hurryFrom to one of hurryTo
+	hurryFrom   = 50_000
+	hurryTo     = 20_000
+	maxDelayed  = 80_000 // pictures wait this long for sound
+	maxBehind   = 10_000 // how far sound that is waited for may be behind pictures that waited
 	sampleRate  = 48_000
 	missedSlots = 64
-	setBack     = 16 // consecutive packets older than the played ones that imply that a clock was set back
+	setBack     = 16 // packets older than the played ones, in a row and not in a burst, after a clock was set back
 )
 
 // Packet is one packet of sound.
@@ -77,10 +84,13 @@ type Buffer struct {
 	lead   int64 // from a decision to its sound, µs
 
 	waiting []Packet // by timestamp
+	arrived int64    // time of the newest arrival
+	bunched bool     // it came together with the one before
 	playing bool
 	next    int64   // timestamp of the next sample
 	run     int64   // concealed since the last packet, µs
 	rest    int     // samples until the next splice
+	hurry   bool    // sound is far too late
 	missed  []int64 // timestamps played without their packet
 	old     int     // packets in a row that precede the played ones
 	delay   delay
@@ -103,6 +113,8 @@ func (b *Buffer) Add(now int64, p Packet, previous []byte) {
 		return
 	}
 	b.stats.Received++
+	b.bunched = now-b.arrived < b.packet/2
+	b.arrived = now
 	if previous != nil {
 		b.insert(now, Packet{Timestamp: p.Timestamp - b.packet, Data: previous, Repeated: true})
 	}
@@ -111,7 +123,10 @@ func (b *Buffer) Add(now int64, p Packet, previous []byte) {
 
 func (b *Buffer) insert(now int64, p Packet) {
 	if b.playing && p.Timestamp < b.next-b.packet/2 {
-		if b.old++; b.old < setBack || p.Repeated {
+		if !b.bunched {
+			b.old++
+		}
+		if b.old < setBack || p.Repeated {
 			b.late(now, p)
 			return
 		}
@@ -134,7 +149,7 @@ func (b *Buffer) insert(now int64, p Packet) {
 		b.waiting = b.waiting[:maxPackets-1]
 	}
 	b.waiting = slices.Insert(b.waiting, i, p)
-	b.delay.observe(now - p.Timestamp + b.lead)
+	b.delay.observe(now-p.Timestamp+b.lead, b.bunched)
 }
 
 // late counts a packet that arrived after its turn to play, unless it is a duplicate.
@@ -145,7 +160,7 @@ func (b *Buffer) late(now int64, p Packet) {
 	}
 	b.missed = slices.Delete(b.missed, i, i+1)
 	b.stats.Late++
-	b.delay.observe(now - p.Timestamp + b.lead)
+	b.delay.observe(now-p.Timestamp+b.lead, b.bunched)
 }
 
 // same reports whether two timestamps belong to one packet.
@@ -166,6 +181,13 @@ func (b *Buffer) Target(pictures int64, ok bool) int64 {
 // Postpone returns how long, in µs, pictures must wait for sound. The arguments are the delays of
 // the two.
 func Postpone(pictures, own int64) int64 { return min(max(0, own-pictures), maxDelayed) }
+
+// Latest returns the largest delay, in µs, of sound in step with pictures of a delay that wait for it.
+func Latest(pictures int64) int64 { return pictures + maxDelayed + maxBehind }
+
+// Limit lowers a target to latest, but not so far that over a tenth of the packets would be
+// concealed.
+func (b *Buffer) Limit(target, latest int64) int64 { return min(target, max(latest, b.delay.usual())) }
 
 // Error returns the delay of the newest decision minus its target, in µs.
 func (b *Buffer) Error() int64 { return b.error }
@@ -206,6 +228,11 @@ func (b *Buffer) Next(at, target int64) Decision {
 		}
 	}
 	b.played = b.error + target
+	if b.error > hurryFrom {
+		b.hurry = true
+	} else if b.error <= hurryTo {
+		b.hurry = false
+	}
 	d := b.decide()
 	d.Jump = jump
 	if b.rest -= d.Samples; d.Kind == Play && !jump && b.rest <= 0 {
@@ -279,4 +306,10 @@ func (b *Buffer) decide() Decision {
 
 // Stretched reports that the samples of the newest decision were lengthened or shortened by n
 // samples.
-func (b *Buffer) Stretched(n int) { b.rest = slowest * n }
+func (b *Buffer) Stretched(n int) {
+	if b.hurry {
+		b.rest = hurried * n
+	} else {
+		b.rest = slowest * n
+	}
+}

@@ -177,6 +177,14 @@ func (s scenario) vector() vector {
 
 func steady(int) int64 { return 12_000 }
 
+// stalled returns the delay of packet i on a steady network that stalls for n packets from packet from on.
+func stalled(i, from, n int) int64 {
+	if i >= from && i < from+n {
+		return 12_000 + int64(from+n-i)*10_000
+	}
+	return 12_000
+}
+
 // without returns steady delays, except that some packets are lost.
 func without(lost ...int) func(int) int64 {
 	return func(i int) int64 {
@@ -220,12 +228,9 @@ func scenarios() []scenario {
 			}
 			return 12_000
 		}},
-		{name: "a burst", packets: 120, delay: func(i int) int64 {
-			if i >= 50 && i < 60 {
-				return 12_000 + int64(60-i)*10_000
-			}
-			return 12_000
-		}},
+		{name: "a burst", packets: 120, delay: func(i int) int64 { return stalled(i, 50, 10) }},
+		{name: "a stall", packets: 200, delay: func(i int) int64 { return stalled(i, 60, 27) }},
+		{name: "stalls recur", packets: 600, delay: func(i int) int64 { return stalled(i%200, 60, 27) }},
 		{name: "jitter", packets: 200, repeat: true, delay: func(int) int64 {
 			if random.IntN(20) == 0 {
 				return -1

@@ -110,6 +110,99 @@ func TestRandomNetworks(t *testing.T) {
 	}
 }
 
+// TestStall delays the packets of random networks by a stall. Sound must be back at its delay within 2 s, without a
+// click.
+func TestStall(t *testing.T) {
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		spread, length := int64(1+r.IntN(20_000)), int64(100_000+r.IntN(600_000))
+		begin := int64(10_000_000 + r.IntN(10_000))
+		end := begin + length
+		v := NewVoice(10_000, 20_000, 1, &toneDecoder{channels: 1})
+		out, last := make([]float32, 480), make([]float32, 1)
+		before := int64(0)
+		for sent, now := int64(0), int64(0); now < end+5_000_000; now += 10_000 {
+			for ; sent*10_000+12_000 < now; sent++ {
+				at := sent*10_000 + 12_000 + r.Int64N(spread)
+				if at > begin && at < end {
+					at = end
+				}
+				if at > now {
+					break
+				}
+				v.Add(at, Packet{Timestamp: 10_000 * sent, Data: numbered(sent)}, nil)
+			}
+			v.Read(out, now+10_000, v.Target(0, false))
+			if most := roughest(out, 1, last); most > largestStep {
+				t.Fatalf("seed %d: a click of %.3f at %d µs", seed, most, now)
+			}
+			delay, _ := v.Delay()
+			if now < begin {
+				before = delay
+			}
+			if off := delay - before; now > end+2_000_000 && max(off, -off) > 15_000 {
+				t.Fatalf("seed %d: sound is off by %d µs, %d µs after a stall of %d µs", seed, off, now-end, length)
+			}
+		}
+	}
+}
+
+// TestHurry lowers the target by up to jumpFrom. Sound must follow within 1 s, without clicks and loss.
+func TestHurry(t *testing.T) {
+	for by := int64(hurryFrom); by <= jumpFrom; by += 10_000 {
+		v := NewVoice(10_000, 20_000, 1, &toneDecoder{channels: 1})
+		out, last := make([]float32, 480), make([]float32, 1)
+		for tick := range int64(300) {
+			now := 10_000 * tick
+			v.Add(now, Packet{Timestamp: now, Data: numbered(tick)}, nil)
+			target := int64(300_000)
+			if tick >= 150 {
+				target -= by
+			}
+			v.Read(out, now+10_000, target)
+			if most := roughest(out, 1, last); most > largestStep {
+				t.Fatalf("by %d µs: a click of %.3f at %d ms", by, most, 10*tick)
+			}
+			if tick >= 250 && v.Error() > 2*tolerance {
+				t.Fatalf("by %d µs: sound is late by %d µs after %d ms", by, v.Error(), 10*(tick-150))
+			}
+		}
+		if s := v.Stats(); s.Concealed != 0 || s.Jumps != 0 {
+			t.Errorf("by %d µs: %+v", by, s)
+		}
+	}
+}
+
+// TestLimit limits the delay of sound of which some or all packets arrive late.
+func TestLimit(t *testing.T) {
+	const latest = 100_000
+	for _, c := range []struct {
+		name      string
+		late      func(tick int64) bool
+		from, to  int64 // delay
+		concealed int64 // most
+	}{
+		{"one in 20", func(tick int64) bool { return tick%20 == 19 }, latest - tolerance, latest + tolerance, 600_000},
+		{"all", func(int64) bool { return true }, 150_000, 170_000, 200_000},
+	} {
+		v := NewVoice(10_000, 20_000, 1, &toneDecoder{channels: 1})
+		out := make([]float32, 480)
+		for tick := range int64(1000) {
+			now := 10_000 * tick
+			for _, sent := range []int64{tick - 13, tick - 2} {
+				if late := sent == tick-13; sent >= 0 && c.late(sent) == late {
+					v.Add(now, Packet{Timestamp: 10_000 * sent, Data: numbered(sent)}, nil)
+				}
+			}
+			v.Read(out, now+10_000, v.Limit(v.Target(60_000, true), latest))
+		}
+		delay, _ := v.Delay()
+		if s := v.Stats(); delay < c.from || delay > c.to || s.Concealed > c.concealed {
+			t.Errorf("%s late: a delay of %d µs, %+v", c.name, delay, s)
+		}
+	}
+}
+
 // TestStretchLimit measures the pace while the delay changes.
 func TestStretchLimit(t *testing.T) {
 	b := NewBuffer(10_000, 20_000)

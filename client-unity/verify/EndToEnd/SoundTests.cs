@@ -15,8 +15,14 @@ namespace Holocast.Verify
     sealed class Device : IDisposable
     {
         const int Frames = 512;
+        const float Loud = 0.2f;
+        // Minimum time between onsets, s.
+        const double Quiet = 0.3;
 
+        readonly Stopwatch clock = Stopwatch.StartNew();
         readonly List<float> recorded = new List<float>();
+        readonly List<double> onsets = new List<double>();
+        double loud = double.MinValue;
         readonly Thread thread;
         volatile bool over;
 
@@ -29,10 +35,13 @@ namespace Holocast.Verify
         void Run()
         {
             var data = new float[2 * Frames];
-            var clock = Stopwatch.StartNew();
+            double rate = AudioSettings.outputSampleRate;
+            AudioSettings.GetDSPBufferSize(out int length, out int buffers);
+            double latency = length * Math.Max(buffers - 1.5, 0.5) / rate; // as HolocastSound assumes
             for (long block = 0; !over; block++)
             {
-                double wait = block * (double)Frames / AudioSettings.outputSampleRate - clock.Elapsed.TotalSeconds;
+                double begin = block * Frames / rate;
+                double wait = begin - Now;
                 if (wait > 0)
                 {
                     Thread.Sleep(TimeSpan.FromSeconds(wait));
@@ -41,7 +50,31 @@ namespace Holocast.Verify
                 lock (recorded)
                 {
                     recorded.AddRange(data);
+                    for (int i = 0; i < Frames; i++)
+                    {
+                        if (Math.Abs(data[2 * i]) >= Loud)
+                        {
+                            double at = begin + latency + i / rate;
+                            if (at > loud + Quiet)
+                            {
+                                onsets.Add(at);
+                            }
+                            loud = at;
+                        }
+                    }
                 }
+            }
+        }
+
+        // Time since the device was opened, s.
+        public double Now => clock.Elapsed.TotalSeconds;
+
+        // Times, as of Now, at which loud sound begins on the left.
+        public double[] Onsets()
+        {
+            lock (recorded)
+            {
+                return onsets.ToArray();
             }
         }
 
@@ -260,6 +293,134 @@ namespace Holocast.Verify
                 LipOffset(sound, "live");
                 Console.WriteLine("      " + sound.Name + ": " + Describe(sound) + "; frame delay p50 "
                     + F(stage.Statistics().FrameDelayP50) + " ms");
+            }
+        }
+
+        // Beeps of the test publisher, which begin at whole seconds, against the frames on display. Independent
+        // of the client's own figures. Live, on a busy machine, in a shared replay, and after a seek.
+        public static void InStep(Lab lab)
+        {
+            int port = Lab.FreePort();
+            lab.Relay(port);
+            string[] small = { "--width", "296", "--height", "266", "--fps", "10", "--sound" };
+            Running publisher = lab.Start("publisher",
+                small.Concat(new[] { "datagram", "--timeout", "600s", Url(port, "beeps") }).ToArray());
+            using (var device = new Device())
+            {
+                var stage = new Stage(Url(port, "beeps"));
+                UntilSource(stage);
+                Offsets(stage, device, "live");
+                using (new Burners(2))
+                {
+                    Offsets(stage, device, "on a busy machine");
+                }
+                publisher.Kill();
+            }
+            Loop.Clear();
+            string folder = Path.Combine(Path.GetTempPath(), "holocast-verify-beeps-"
+                + Process.GetCurrentProcess().Id);
+            Directory.CreateDirectory(folder);
+            try
+            {
+                string take = Path.Combine(folder, "take.mcap");
+                lab.Start("publisher", new[] { "--record", take, "--frames", "200" }.Concat(small).Append("stream")
+                    .ToArray()).MustEnd();
+                lab.Start("holocast", "replay", take, Url(port, "replay"), "--loop");
+                using (var device = new Device())
+                {
+                    var stage = new Stage(Url(port, "replay"));
+                    UntilSource(stage);
+                    Offsets(stage, device, "replayed");
+                    stage.Until("the recording", () => stage.Playback.Available && stage.Playback.Duration > 15);
+                    stage.Playback.Seek(2);
+                    stage.Playback.Play();
+                    stage.Until("the seek", () => !stage.Playback.IsLive && stage.Playback.Position >= 2);
+                    Offsets(stage, device, "after a seek");
+                }
+            }
+            finally
+            {
+                Directory.Delete(folder, true);
+            }
+        }
+
+        // Waits until five beeps in a row are in step with the frames around them: their median within 20 ms,
+        // and each as ITU-R BT.1359 accepts.
+        static void Offsets(Stage stage, Device device, string when)
+        {
+            const int Wanted = 5;
+            const double Around = 0.5; // s
+            double begin = device.Now;
+            var shown = new List<(double At, double Captured)>();
+            uint sequence = 0;
+            var offsets = new List<double>();
+            int measured = 0;
+            bool Measured()
+            {
+                if (stage.Points.Views.Count > 0 && stage.Points.Views[0].Sequence != sequence)
+                {
+                    sequence = stage.Points.Views[0].Sequence;
+                    shown.Add((device.Now, stage.Points.Views[0].CapturedUs / 1e6));
+                }
+                if (!stage.Playback.IsLive && !stage.Playback.Playing)
+                {
+                    stage.Playback.Seek(2); // it ended
+                    stage.Playback.Play();
+                }
+                double[] onsets = device.Onsets().Where(o => o > begin && o < device.Now - Around).ToArray();
+                for (; measured < onsets.Length; measured++)
+                {
+                    double heard = onsets[measured];
+                    double[] shifts = shown.Where(f => Math.Abs(f.At - heard) < Around)
+                        .Select(f => f.At - f.Captured).OrderBy(f => f).ToArray();
+                    if (shifts.Length > 0)
+                    {
+                        double captured = heard - shifts[shifts.Length / 2];
+                        offsets.Add(1000 * (captured - Math.Round(captured)));
+                    }
+                }
+                double[] last = offsets.Skip(offsets.Count - Wanted).OrderBy(o => o).ToArray();
+                return last.Length == Wanted && last[0] >= -125 && last[Wanted - 1] <= 45
+                    && Math.Abs(last[Wanted / 2]) <= 20;
+            }
+            try
+            {
+                stage.Until("sound in step with points " + when, Measured);
+            }
+            finally
+            {
+                Console.WriteLine("      " + when + ": " + string.Join(" ", offsets.Select(F)) + " ms; "
+                    + Describe(stage.Session.Sounds[0]));
+            }
+        }
+    }
+
+    // Threads that keep the machine busy.
+    sealed class Burners : IDisposable
+    {
+        readonly Thread[] threads;
+        volatile bool over;
+
+        public Burners(int count)
+        {
+            threads = Enumerable.Range(0, count).Select(_ => new Thread(() =>
+            {
+                while (!over)
+                {
+                }
+            }) { IsBackground = true }).ToArray();
+            foreach (Thread t in threads)
+            {
+                t.Start();
+            }
+        }
+
+        public void Dispose()
+        {
+            over = true;
+            foreach (Thread t in threads)
+            {
+                t.Join();
             }
         }
     }

@@ -50,6 +50,7 @@ namespace Holocast.Verify
             ("tiles of recorded 360° video", RecordedTiles),
             ("sound of 360° video", SoundTests.Film),
             ("sound of a microphone", SoundTests.Microphone),
+            ("sound in step with points", SoundTests.InStep),
             ("token", Token),
         };
 

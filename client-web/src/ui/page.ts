@@ -140,8 +140,11 @@ export class Page {
   #soundDue(): Target {
     const { due, sphere } = this.#video;
     const offset = this.#offset;
-    if (sphere && due) return { offset, shift: due.shift, patient: false, still: due.still !== undefined };
-    return { offset, shift: this.#points.lips.shift(localTime()), patient: this.#shared, still: this.#stands };
+    if (sphere && due) return { offset, shift: due.shift, latest: due.shift, still: due.still !== undefined };
+    const { lips } = this.#points;
+    const now = localTime();
+    const shift = lips.shift(now);
+    return { offset, shift, latest: this.#shared ? lips.latest(now) : shift, still: this.#stands };
   }
 
   /** Holds points back for sound that arrives later. */

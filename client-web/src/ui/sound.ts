@@ -118,7 +118,7 @@ export class Sound {
   readonly #outputs = new Map<number, Output>();
   readonly #voices = new Map<string, Voice>();
   #counts: SoundCounts | undefined;
-  #target: Target = { offset: undefined, shift: undefined, patient: true, still: false };
+  #target: Target = { offset: undefined, shift: undefined, latest: undefined, still: false };
   #ticking: ReturnType<typeof setInterval> | undefined;
 
   /** `target` returns the time at which sound is due. */
@@ -215,7 +215,7 @@ export class Sound {
   follow(): void {
     const t = this.target();
     const b = this.#target;
-    if (t.offset === b.offset && t.shift === b.shift && t.patient === b.patient && t.still === b.still) return;
+    if (t.offset === b.offset && t.shift === b.shift && t.latest === b.latest && t.still === b.still) return;
     this.#target = t;
     for (const v of this.#voices.values()) v.send({ type: "target", ...t });
   }

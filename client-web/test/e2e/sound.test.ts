@@ -1,4 +1,5 @@
 /** The sound of sessions with points. The test publisher beeps every second. */
+import { spawn } from "node:child_process";
 import type { Page } from "playwright-core";
 import { beforeAll, describe, expect, it } from "vitest";
 import { listens, reportDecoded } from "./ear.ts";
@@ -51,12 +52,13 @@ const records = `${listens}{
   };
 }`;
 
-/** Range of lip-sync errors that viewers accept (ITU-R BT.1359), ms. */
+/** Range of lip-sync errors that viewers accept (ITU-R BT.1359), and limit of their median, ms. */
 const EARLY = -125;
 const LATE = 45;
+const MEDIAN = 20;
 const ONSETS = 5;
-/** Points are held back by at most 80 ms, in steps of 15 ms. */
-const HELD = 80 - 15;
+/** Number of processes that keep the machine busy. */
+const BUSY = 2;
 
 /** A camera of the performer that leaves time for drawing. */
 const light = ["--cameras", "1", "--depth-mode", "NFOV_2X2BINNED", "--fps", "10"];
@@ -88,13 +90,12 @@ const lipOffsets = (page: Page): Promise<number[]> =>
 /** Waits until the last onsets are in step, and returns their offsets. */
 const inStep = (page: Page, what: string): Promise<number[]> =>
   until(what, async () => {
-    const { playback, sound } = await stats(page);
+    const { playback } = await stats(page);
     const atEnd = playback && !playback.live && !playback.playing;
     if (atEnd) await page.locator("button#play").dispatchEvent("click");
-    // A busy machine's sound may be later than points may wait for it. The page then has to say so.
-    const beyond = sound!.points_held_ms > HELD ? Math.max(0, sound!.lip_offset_ms ?? 0) : 0;
-    const list = (await lipOffsets(page)).slice(-ONSETS);
-    return list.length === ONSETS && median(list) >= EARLY && median(list) <= LATE + beyond && list.map(Math.round);
+    const list = (await lipOffsets(page)).slice(-ONSETS).map(Math.round);
+    const agree = list.length === ONSETS && list.every((o) => o >= EARLY && o <= LATE);
+    return agree && Math.abs(median(list)) <= MEDIAN && list;
   });
 
 const forget = (page: Page): Promise<void> =>
@@ -130,8 +131,15 @@ describe("sound", () => {
   it("lets the performer's claps be heard when they are seen", async () => {
     fixture.open.push(await lab.performer(fixture.port, "claps", ...light, "--audio", "synthetic"));
     const page = await hear("claps");
-    const offsets = await inStep(page, "claps in step with points");
-    console.log(JSON.stringify({ offsets, s: (await stats(page)).sound }));
+    const quiet = await inStep(page, "claps in step with points");
+    const burners = Array.from({ length: BUSY }, () => spawn(process.execPath, ["-e", "for (;;);"]));
+    try {
+      await forget(page);
+      const busy = await inStep(page, "claps in step on a busy machine");
+      console.log(JSON.stringify({ quiet, busy, s: (await stats(page)).sound }));
+    } finally {
+      for (const b of burners) b.kill();
+    }
     expect(lab.errors).toEqual([]);
   });
 
@@ -154,7 +162,7 @@ describe("sound", () => {
     const before = await beeps();
     await page.locator("button#sound").dispatchEvent("click");
     await until("another beep", async () => (await beeps()) > before);
-    expect((await stats(page)).sound!.packets_received).toBeGreaterThan(received);
+    await until("more packets", async () => (await stats(page)).sound!.packets_received > received);
   });
 
   it("comes from its place", async () => {

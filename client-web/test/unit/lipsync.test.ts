@@ -36,11 +36,15 @@ describe("points", () => {
     const lips = new LipSync();
     let at = show(lips, NOW, 4000, 50);
     expect(lips.hold(100, at)).toBeCloseTo(50, 0);
-    expect(lips.hold(300, at)).toBeCloseTo(50, 0); // until the change shows
-    at = show(lips, at, 5000, 100);
+    expect(lips.shift(at)).toBeCloseTo(100, 0); // before it shows
     expect(lips.hold(300, at)).toBe(80);
-    at = show(lips, at, 5000, 130);
+    expect(lips.latest(at)).toBeCloseTo(140, 0);
+    at = show(lips, at, 3000, 130);
+    expect(lips.hold(110, at)).toBe(80); // not reduced yet
+    at = show(lips, at, 3000, 130);
     expect(lips.hold(128, at)).toBe(80); // close enough
+    expect(lips.hold(110, at)).toBeCloseTo(60, 0);
+    at = show(lips, at, 5000, 110);
     expect(lips.hold(undefined, at)).toBe(0);
   });
 
@@ -48,18 +52,28 @@ describe("points", () => {
     vi.useFakeTimers();
     const hold = new Hold();
     const got: number[] = [];
-    hold.add(() => got.push(1));
+    const add = (n: number, transit = 40) => hold.add(performance.now() - transit, () => got.push(n));
+    add(1);
     hold.by = 50;
-    hold.add(() => got.push(2));
+    add(2);
     hold.by = 0;
-    hold.add(() => got.push(3));
+    add(3);
     expect(got).toEqual([1]);
     vi.advanceTimersByTime(49);
     expect(got).toEqual([1]);
     vi.advanceTimersByTime(2);
     expect(got).toEqual([1, 2, 3]);
-    hold.add(() => got.push(4));
+    add(4);
     expect(got).toEqual([1, 2, 3, 4]);
+    hold.by = 50;
+    add(5, 70); // late
+    vi.advanceTimersByTime(19);
+    expect(got).toHaveLength(4);
+    vi.advanceTimersByTime(2);
+    expect(got).toHaveLength(5);
+    hold.add(undefined, () => got.push(6));
+    vi.advanceTimersByTime(1);
+    expect(got).toHaveLength(6);
     vi.useRealTimers();
   });
 });

@@ -27,7 +27,7 @@ function play(
   for (let k = 0; ; k++) {
     const now = START + (1000 * k * QUANTUM) / RATE / speed;
     if (now > START + ms) break;
-    playout.target = { offset: 0, shift: undefined, patient: true, still: false, ...target(now) };
+    playout.target = { offset: 0, shift: undefined, latest: undefined, still: false, ...target(now) };
     const samples = [new Float32Array(QUANTUM)];
     playout.render(samples, now);
     out.push(...samples[0]!);
@@ -70,7 +70,7 @@ describe("sound", () => {
 
   it.each([
     ["longer", 60, 140],
-    ["shorter", 160, 70],
+    ["shorter", 120, 75],
   ])("stretches time to a %s delay by at most 5 %, without clicks", (_, before, after) => {
     const { steps, shifts, state } = play(4000, () => 10, (now) => ({ shift: now < START + 1000 ? before : after }));
     expect(Math.abs(shifts.at(-1)! - after)).toBeLessThan(6);
@@ -79,6 +79,13 @@ describe("sound", () => {
     const perSecond = (RATE / QUANTUM) | 0;
     for (let i = perSecond; i + perSecond < shifts.length; i++)
       expect(Math.abs(shifts[i + perSecond]! - shifts[i]!)).toBeLessThan(50 + 6);
+  });
+
+  it("hurries to a much shorter delay, without clicks", () => {
+    const { steps, shifts, state } = play(3000, () => 10, (now) => ({ shift: now < START + 1500 ? 240 : 60 }));
+    expect(shifts[((2500 / 1000) * RATE) / QUANTUM | 0]).toBeLessThan(70);
+    expect(state.concealed).toBe(0);
+    expect(most(steps)).toBeLessThan(1.5 * STEP);
   });
 
   it.each([1.0005, 0.9995])("follows a sound card that runs at %d times the clock's speed", (speed) => {
@@ -101,7 +108,12 @@ describe("sound", () => {
 
   it("waits for sound that arrives later than pictures, unless told not to", () => {
     expect(play(2000, () => 150, () => ({ shift: 100 })).shifts.at(-1)).toBeGreaterThan(150);
-    expect(play(2000, () => 150, () => ({ shift: 100, patient: false })).state.concealed).toBeGreaterThan(1000);
+    expect(play(2000, () => 150, () => ({ shift: 100, latest: 100 })).state.concealed).toBeGreaterThan(1000);
+    const few = play(9000, (i) => (i % 20 === 5 ? 150 : 10), () => ({ shift: 100, latest: 115 }));
+    expect(few.shifts.at(-1)).toBeLessThan(121);
+    const all = play(4000, () => 150, () => ({ shift: 100, latest: 115 }));
+    expect(all.shifts.at(-1)).toBeGreaterThan(150);
+    expect(all.state.concealed).toBeLessThan(500);
   });
 
   it("plays a replay, which has no clock", () => {
@@ -113,7 +125,7 @@ describe("sound", () => {
   it("survives any blocks", () => {
     const playout = new Playout(RATE, 2);
     const out = [new Float32Array(QUANTUM), new Float32Array(QUANTUM)];
-    playout.target = { offset: 0, shift: 50, patient: true, still: false };
+    playout.target = { offset: 0, shift: 50, latest: undefined, still: false };
     let seed = 1;
     const random = () => (seed = (seed * 48271) % 2147483647) / 2147483647;
     for (let k = 0; k < 5000; k++) {

@@ -1,3 +1,4 @@
+import { readFileSync } from "node:fs";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { Receiver } from "../../src/media/sound/receiver.ts";
 
@@ -69,10 +70,24 @@ it.each<[string, Parameters<typeof packet>[1], string]>([
   expect([r.refused, r.reason, decoded.at(-1)]).toEqual([1, reason, "3:3"]);
 });
 
-it("accepts one byte, which is silence", () => {
-  const { r, decoded } = receiver();
-  r.add(packet(0, { data: Uint8Array.of(TOC) }), NOW, NOW, true);
-  expect([r.refused, decoded]).toEqual([0, ["0:"]]);
+interface Vector {
+  readonly name: string;
+  readonly channels: number;
+  readonly begin: string;
+  readonly bytes: number;
+  readonly ahead: number;
+  readonly accepted: boolean;
+}
+const { cases } = JSON.parse(
+  readFileSync(new URL("../../../internal/loc/testdata/opus-packets.json", import.meta.url), "utf8"),
+) as { readonly cases: readonly Vector[] };
+
+it.each(cases)("accepts or refuses as Go does: $name", ({ channels, begin, bytes, ahead, accepted }) => {
+  const { r, decoded } = receiver(channels);
+  const data = new Uint8Array(bytes);
+  data.set(Buffer.from(begin, "hex"));
+  r.add(packet(0, { data, stamp: BigInt(1000 * (NOW + ahead)) }), NOW, NOW, true);
+  expect([decoded.length, r.refused]).toEqual(accepted ? [1, 0] : [0, 1]);
 });
 
 it("accepts at most 200 packets per second", () => {

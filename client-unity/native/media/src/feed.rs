@@ -214,8 +214,8 @@ impl Camera {
     /// Makes the frames that are due available.
     pub fn release_due(&mut self, now: Nanos, due: Nanos) {
         let is_due = |d: &Decoded| {
-            let wait = d.info.captured().saturating_add(due) - now;
-            due == Nanos::MIN || wait <= 0 || wait > MAX_WAIT
+            let wait = d.info.captured().saturating_add(due).saturating_sub(now);
+            wait <= 0 || wait > MAX_WAIT
         };
         while self.waiting.front().is_some_and(is_due) {
             if let Some(d) = self.waiting.pop_front() {

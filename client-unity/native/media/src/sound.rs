@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use moqt::Nanos;
-use sound::{check, postpone, Buffer, Counts, Format, Micros, Packet, Reader, Report, Ring, Target, Voice};
+use sound::{check, latest, postpone, Buffer, Counts, Format, Micros, Packet, Reader, Report, Ring, Target, Voice};
 
 use crate::catalog::SoundTrack;
 use crate::shared::{lock, ClockSource, Command, Shared};
@@ -281,16 +281,9 @@ impl Shared {
             Ok(packet) => packet,
             Err(why) => {
                 e.refused += 1;
-                e.refused_in_a_row += 1;
-                if e.refused_in_a_row == UNPLAYABLE {
-                    self.note_sound(e, &why);
-                }
-                return;
+                return self.note_refused(e, &why);
             }
         };
-        if std::mem::take(&mut e.refused_in_a_row) >= UNPLAYABLE {
-            e.error.clear();
-        }
         e.replayed = a.replayed || a.playback;
         let packet = (samples as u64 * 1_000_000).div_ceil(u64::from(format.rate)) as Micros;
         let most = if format.packet.is_some() && !e.replayed { LIVE } else { RECORDED };
@@ -316,7 +309,25 @@ impl Shared {
         };
         let previous = a.previous.filter(|p| check(p, &format).is_ok());
         let packet = Packet { timestamp, data: a.data, repeated: false };
-        lock(buffer).add((now - base) / 1000, packet, previous);
+        let now = (now - base) / 1000;
+        let mut b = lock(buffer);
+        let before = b.counts().far;
+        b.add(now, packet, previous);
+        let far = b.counts().far > before;
+        drop(b);
+        if far {
+            let seconds = (timestamp - now).abs() / 1_000_000;
+            self.note_refused(e, &format!("a packet's timestamp is {seconds} s from the session's clock"));
+        } else if std::mem::take(&mut e.refused_in_a_row) >= UNPLAYABLE {
+            e.error.clear();
+        }
+    }
+
+    fn note_refused(&self, e: &mut Entry, why: &str) {
+        e.refused_in_a_row += 1;
+        if e.refused_in_a_row == UNPLAYABLE {
+            self.note_sound(e, why);
+        }
     }
 
     fn note_sound(&self, e: &mut Entry, why: &str) {
@@ -388,7 +399,10 @@ impl Shared {
             Reference::At(shift) => Target::At((shift - base) / 1000),
             Reference::Points if t.film => Target::Soonest,
             Reference::Points => match lock(&self.points_shown).shift(now) {
-                Some(shift) => Target::Pictures((shift - base) / 1000),
+                Some(shift) => {
+                    let decoded = lock(&self.points_decoded).shift(now).unwrap_or(shift);
+                    Target::Pictures { delay: (shift - base) / 1000, latest: latest((decoded - base) / 1000) }
+                }
                 None => Target::Soonest,
             },
         };
@@ -479,7 +493,7 @@ mod tests {
         let time = Some(NOW as u64 / 1000);
         let hostile: [(Option<u64>, Vec<u8>); 6] = [
             (time, vec![0xf0; 60_000]),
-            (time, vec![0xf0]),
+            (time, vec![0xf3]),
             (time, vec![]),
             (time, vec![0xf8; 100]),
             (time, b"not Opus but text".to_vec()),
@@ -500,6 +514,50 @@ mod tests {
         let (stats, error) = shared.sound_stats(0).unwrap_or_default();
         assert!(stats.buffer_ms <= 1300.0 && stats.counts.far >= 9_000, "{stats:?}");
         assert_eq!(error, "");
+        for _ in 0..UNPLAYABLE {
+            shared.sound_arrived(NOW, 0, packet(Some(NOW as u64 / 1000 + 20_000_000), vec![0xf0; 200]));
+        }
+        let (_, error) = shared.sound_stats(0).unwrap_or_default();
+        let why = "a packet's timestamp is 20 s from the session's clock";
+        assert_eq!(error, format!("the sound of “Yeti” cannot be played: {why}"));
+    }
+
+    /// Vectors of internal/loc.
+    #[test]
+    fn accepts_and_refuses_packets_as_go_does() {
+        #[derive(serde::Deserialize)]
+        struct Document {
+            cases: Vec<Case>,
+        }
+        #[derive(serde::Deserialize)]
+        struct Case {
+            name: String,
+            channels: usize,
+            begin: String,
+            bytes: usize,
+            ahead: Nanos,
+            accepted: bool,
+        }
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../internal/loc/testdata/opus-packets.json");
+        let doc: Document = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        assert!(!doc.cases.is_empty());
+        for c in doc.cases {
+            let shared = Shared::new();
+            let mut t = track(0, Some(10 * MS));
+            t.format.as_mut().unwrap().channels = c.channels;
+            shared.set_sounds(&[t]);
+            shared.measures().clock.observe(NOW, NOW, crate::clock::Rtt::default());
+            shared.measures().set_clock(ClockSource::Relay);
+            let begin = c.begin.as_bytes().chunks(2);
+            let mut data: Vec<u8> =
+                begin.map(|b| u8::from_str_radix(std::str::from_utf8(b).unwrap(), 16).unwrap()).collect();
+            data.resize(c.bytes, 0);
+            let timestamp = (NOW + c.ahead * MS) as u64 / 1000;
+            shared.sound_arrived(NOW, 0, packet(Some(timestamp), data));
+            let (stats, _) = shared.sound_stats(0).unwrap();
+            let got = (stats.counts.received, stats.refused + stats.counts.far);
+            assert_eq!(got, if c.accepted { (1, 0) } else { (0, 1) }, "{}: {stats:?}", c.name);
+        }
     }
 
     #[test]

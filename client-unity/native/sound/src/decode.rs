@@ -9,7 +9,7 @@ use symphonia_core::codecs::audio::{AudioCodecParameters, AudioDecoder, AudioDec
 use symphonia_core::packet::PacketRef;
 use symphonia_core::units::{Duration, Timestamp};
 
-use crate::packet::{Codec, Format};
+use crate::packet::{opus_samples, Codec, Format};
 
 /// Maximum samples per channel of a packet.
 const MAX_SAMPLES: usize = 5760;
@@ -87,6 +87,11 @@ impl Decoder {
         let channels = self.format.channels;
         match &mut self.kind {
             Kind::Opus(d) => {
+                // One byte is a frame that was not sent (RFC 6716 §3.2.1).
+                if let ([_], Some(samples)) = (packet, opus_samples(packet)) {
+                    self.conceal(samples, None, out);
+                    return Ok(());
+                }
                 out.resize(MAX_SAMPLES * channels, 0.0);
                 let n = d.decode(packet, MAX_SAMPLES, out).map_err(|e| DecodeError(e.into()))?;
                 out.truncate(n * channels);
@@ -194,6 +199,9 @@ mod tests {
         d.conceal(480, None, &mut out);
         assert_eq!(out.len(), 480);
         assert!(out.iter().any(|s| s.abs() > 0.1));
+        d.decode(&[0xf0], &mut out).unwrap();
+        assert_eq!(out.len(), 480);
+        assert!(out.iter().any(|s| s.abs() > 0.01));
     }
 
     #[test]

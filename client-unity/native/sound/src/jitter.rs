@@ -17,10 +17,16 @@ const MAX_CONCEAL: Micros = 100_000;
 const END_AFTER: Micros = 1_000_000;
 /// A stretch by n samples is followed by at least SLOWEST · n samples without one.
 const SLOWEST: i64 = 20;
+/// The same while sound hurries, from a delay error of HURRY_FROM to one of HURRY_TO.
+const HURRIED: i64 = 2;
+const HURRY_FROM: Micros = 50_000;
+const HURRY_TO: Micros = 20_000;
 /// Maximum time that pictures wait for sound.
 const MAX_POSTPONED: Micros = 80_000;
+/// Sound is not waited for if it would be over this much later than the pictures that waited.
+const MAX_BEHIND: Micros = 10_000;
 const MISSED: usize = 64;
-/// Consecutive packets older than those played that show that the clock was set back.
+/// Consecutive packets, not in a burst, older than those played that show that the clock was set back.
 const SET_BACK: u32 = 16;
 
 /// A packet of sound.
@@ -94,6 +100,10 @@ pub struct Buffer {
     most: usize,
     /// By timestamp.
     waiting: VecDeque<Packet>,
+    /// Time of the newest arrival.
+    arrived: Micros,
+    /// It came together with the one before.
+    bunched: bool,
     playing: bool,
     /// Timestamp of the next sample.
     next: Micros,
@@ -101,6 +111,8 @@ pub struct Buffer {
     run: Micros,
     /// Samples until the next splice.
     rest: i64,
+    /// Sound is far too late.
+    hurry: bool,
     /// Timestamps played without their packet.
     missed: VecDeque<Micros>,
     /// Consecutive packets older than those played.
@@ -115,6 +127,11 @@ pub fn postpone(pictures: Micros, own: Micros) -> Micros {
     (own - pictures).clamp(0, MAX_POSTPONED)
 }
 
+/// The largest delay of sound in step with pictures of this delay that wait for it.
+pub fn latest(pictures: Micros) -> Micros {
+    pictures + MAX_POSTPONED + MAX_BEHIND
+}
+
 impl Buffer {
     /// Creates a buffer for packets of the given duration. `lead`: the longest time from a call of
     /// `next` until its first sample is heard; `most`: maximum packets that wait.
@@ -125,10 +142,13 @@ impl Buffer {
             lead,
             most,
             waiting: VecDeque::new(),
+            arrived: 0,
+            bunched: false,
             playing: false,
             next: 0,
             run: 0,
             rest: 0,
+            hurry: false,
             missed: VecDeque::new(),
             old: 0,
             delay: Delay::default(),
@@ -160,6 +180,8 @@ impl Buffer {
             return;
         }
         self.counts.received += 1;
+        self.bunched = now.saturating_sub(self.arrived) < self.packet / 2;
+        self.arrived = now;
         if let Some(data) = previous {
             let timestamp = packet.timestamp - self.packet;
             self.insert(now, Packet { timestamp, data, repeated: true });
@@ -169,7 +191,7 @@ impl Buffer {
 
     fn insert(&mut self, now: Micros, packet: Packet) {
         if self.playing && packet.timestamp < self.next - self.packet / 2 {
-            self.old += 1;
+            self.old += u32::from(!self.bunched);
             if self.old < SET_BACK || packet.repeated {
                 return self.late(now, packet.timestamp);
             }
@@ -188,7 +210,7 @@ impl Buffer {
             }
             self.waiting.pop_back();
         }
-        self.delay.observe(now - packet.timestamp + self.lead);
+        self.delay.observe(now - packet.timestamp + self.lead, self.bunched);
         self.waiting.insert(at, packet);
     }
 
@@ -197,7 +219,7 @@ impl Buffer {
         let Some(at) = self.missed.iter().position(|m| self.same(*m, timestamp)) else { return };
         self.missed.remove(at);
         self.counts.late += 1;
-        self.delay.observe(now - timestamp + self.lead);
+        self.delay.observe(now - timestamp + self.lead, self.bunched);
     }
 
     /// True if two timestamps belong to one packet.
@@ -218,6 +240,11 @@ impl Buffer {
     /// The delay from capture to playback, given that of pictures.
     pub fn target(&self, pictures: Option<Micros>) -> Micros {
         pictures.map_or(self.delay.target, |p| p.max(self.delay.target))
+    }
+
+    /// Lowers a target to `latest`, but not so far that over a tenth of the packets would be concealed.
+    pub fn limit(&self, target: Micros, latest: Micros) -> Micros {
+        target.min(latest.max(self.delay.usual()))
     }
 
     /// Delay of the newest decision minus its target.
@@ -266,6 +293,11 @@ impl Buffer {
             if samples > 0 {
                 return Decision { kind: Kind::Silence, samples, jump, stretch: 0 };
             }
+        }
+        if self.error > HURRY_FROM {
+            self.hurry = true;
+        } else if self.error <= HURRY_TO {
+            self.hurry = false;
         }
         let kind = self.decide();
         let samples = self.samples(self.packet);
@@ -340,7 +372,7 @@ impl Buffer {
 
     /// Reports that the samples of the newest decision were lengthened or shortened by `n` samples.
     pub fn stretched(&mut self, n: usize) {
-        self.rest = SLOWEST * n as i64;
+        self.rest = if self.hurry { HURRIED } else { SLOWEST } * n as i64;
     }
 
     /// Reports that the newest packet was undecodable.

@@ -12,7 +12,7 @@ mod splice;
 mod voice;
 
 pub use decode::{DecodeError, Decoder};
-pub use jitter::{postpone, Buffer, Counts, Decision, Kind, Packet};
+pub use jitter::{latest, postpone, Buffer, Counts, Decision, Kind, Packet};
 pub use packet::{check, opus_samples, Codec, Format, PacketError, MAX_FILM_PACKET, MAX_PACKET};
 pub use ring::{Clock, Reader, Ring};
 pub use voice::{Report, Target, Voice};

@@ -87,8 +87,7 @@ pub fn check(b: &[u8], format: &Format) -> Result<usize, PacketError> {
     if format.codec == Codec::Aac {
         return Ok(AAC_SAMPLES);
     }
-    // A packet of one byte stands for a frame that was not sent.
-    let samples = opus_samples(b).filter(|_| b.len() > 1).ok_or(PacketError::NotOpus)?;
+    let samples = opus_samples(b).ok_or(PacketError::NotOpus)?;
     let channels = 1 + usize::from(b[0] >> 2 & 1);
     if let Some(packet) = format.packet {
         let wanted = (packet * Nanos::from(OPUS_RATE) / SECOND) as usize;
@@ -131,7 +130,8 @@ mod tests {
         assert_eq!(size(MAX_PACKET + 1), Err(PacketError::Size(MAX_PACKET + 1)));
         assert_eq!(size(60_000), Err(PacketError::Size(60_000)));
         assert_eq!(size(0), Err(PacketError::Size(0)));
-        assert_eq!(size(1), Err(PacketError::NotOpus));
+        assert_eq!(size(1), Ok(480));
+        assert_eq!(check(&[0xf3], &MICROPHONE), Err(PacketError::NotOpus));
         assert_eq!(check(&[0xf8, 0, 0], &MICROPHONE), Err(PacketError::Unlike(960, 1)));
         assert_eq!(check(&[0xf4, 0, 0], &MICROPHONE), Err(PacketError::Unlike(480, 2)));
     }

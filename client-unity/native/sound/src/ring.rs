@@ -129,7 +129,7 @@ impl Ring {
             let (frame, chunk) = (self.frame.load(Relaxed), self.chunk.load(Relaxed));
             let read = Read { heard: at + latency, latency, frame, chunk };
             fence(Acquire);
-            if before % 2 == 0 && self.sequence.load(Relaxed) == before {
+            if before.is_multiple_of(2) && self.sequence.load(Relaxed) == before {
                 return (before > 0 && now - at < PAUSED).then_some(read);
             }
             std::hint::spin_loop();

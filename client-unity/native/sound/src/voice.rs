@@ -25,8 +25,14 @@ const STEADY: Micros = 2_000;
 pub enum Target {
     /// The least that the packets allow.
     Soonest,
-    /// That of pictures, or more if the packets require it.
-    Pictures(Micros),
+    /// That of pictures, or up to `latest` if the packets require it. More only where over a tenth of
+    /// the packets would be concealed.
+    Pictures {
+        /// Delay of the pictures.
+        delay: Micros,
+        /// The largest acceptable delay of sound.
+        latest: Micros,
+    },
     /// Exactly this.
     At(Micros),
     /// Silence; the packets wait.
@@ -144,7 +150,7 @@ impl Voice {
                 return self.silence(samples);
             }
             Target::Soonest => b.target(None),
-            Target::Pictures(delay) => b.target(Some(delay)),
+            Target::Pictures { delay, latest } => b.limit(b.target(Some(delay)), latest.max(delay)),
             Target::At(delay) => delay,
         };
         let d = b.next(at, target);
@@ -324,14 +330,29 @@ mod tests {
 
     #[test]
     fn stretches_to_another_delay() {
-        let mut s = Stage::new(25, Target::Pictures(40_000));
+        let mut s = Stage::new(25, Target::Pictures { delay: 40_000, latest: Micros::MAX });
         s.run(5000, |_| Some(60 * MS));
         assert!(s.voice.report().delay.unwrap_or_default() > 100_000);
-        s.target = Target::Pictures(250_000);
+        s.target = Target::Pictures { delay: 250_000, latest: Micros::MAX };
         s.run(15_000, |_| Some(60 * MS));
         s.assert_delay(250, 6);
         assert_eq!(s.counts().jumps, 0);
         assert!(s.steepest() < 0.04, "{}", s.steepest());
+    }
+
+    #[test]
+    fn does_not_wait_for_few_late_packets() {
+        let target = Target::Pictures { delay: 40_000, latest: 130_000 };
+        let mut s = Stage::new(15, target);
+        s.run(14_000, |n| Some(if n % 100 == 0 { 110 } else { 10 } * MS)); // the following ones wait for it
+        s.assert_delay(130, 7);
+        let c = s.counts();
+        assert!((200_000..1_200_000).contains(&c.concealed), "{c:?}");
+        // Where all are late, sound is late, too.
+        let mut s = Stage::new(15, target);
+        s.run(14_000, |_| Some(150 * MS));
+        let c = s.counts();
+        assert!(c.concealed < 300_000 && s.voice.report().delay.unwrap_or_default() > 180_000, "{c:?}");
     }
 
     #[test]

@@ -104,12 +104,12 @@ export class Feed {
   /** Discards all state of received frames. */
   restart(): void {
     const ready = (f: Assembled) => {
-      this.#held.add(() => {
+      this.#held.add(capturedAt(f.objects[0]), () => {
         if (assembler === this.assembler) this.show(f.objects, f.group); // ignore assemblers of earlier subscriptions
       });
     };
     const broken = () => {
-      this.#held.add(() => {
+      this.#held.add(undefined, () => {
         if (assembler === this.assembler) this.resync();
       });
     };
@@ -347,4 +347,9 @@ export class Feed {
     this.leave();
     this.#post({ type: "remove", camera: this.camera.camera });
   }
+}
+
+/** Capture time of an object, ms; undefined for a damaged one. */
+function capturedAt(object: Uint8Array | undefined): number | undefined {
+  return object && object.length >= HEADER_LENGTH ? captureTime(object) : undefined;
 }

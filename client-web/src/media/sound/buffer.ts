@@ -16,14 +16,26 @@ const EARLY = 20_000;
 const FIRST = 32;
 /** Number of arrivals that determine the delay. */
 const WINDOW = 512;
+/**
+ * A packet that needs over SURPLUS more than the target was delayed by a stall. Stalls are over APART arrivals apart,
+ * and recur within RECURRENCE.
+ */
+const SURPLUS = 50_000;
+const APART = 100;
+const RECURRENCE = 1000;
 const MAX_CONCEAL = 100_000;
 /** Playback ends after this much concealment without a waiting packet. */
 const END_AFTER = 1_000_000;
 /** A stretch by n samples is followed by at least 20 n samples without another. */
 const SLOWEST = 20;
-const MAX_POSTPONED = 80_000;
+/** The same while sound hurries, from a delay error of HURRY_FROM to one of HURRY_TO. */
+const HURRIED = 2;
+const HURRY_FROM = 50_000;
+const HURRY_TO = 20_000;
+/** Longest time to hold pictures back for sound. */
+export const MAX_POSTPONED = 80_000;
 const MISSED = 64;
-/** This many successive packets older than the played ones mean that the clock was set back. */
+/** This many successive packets older than the played ones, not in a burst, mean that the clock was set back. */
 const SET_BACK = 16;
 
 /** A packet with its sound or encoded bytes. */
@@ -57,15 +69,27 @@ export interface Decision<Data> {
   readonly stretch: -1 | 0 | 1;
 }
 
-/** The delay within which 99 % of the recent packets arrive. */
+/**
+ * The delay within which 99 % of the recent packets arrive. Ignores a stall of the network, after which packets arrive
+ * in a burst, unless stalls recur.
+ */
 class Delay {
   readonly #recent: number[] = [];
   readonly #sorted: number[] = [];
   #at = 0;
   #count = 0;
   target = 0;
+  /** Count at the newest packet that a stall delayed. */
+  #stall = 0;
+  /** True if another stall preceded it by less than RECURRENCE. */
+  #recurs = false;
+  /** True while packets arrive together after a stall. */
+  #burst = false;
 
-  observe(v: number): void {
+  /** `bunched` tells that a packet arrived together with the one before. */
+  observe(v: number, bunched: boolean): void {
+    this.#count++;
+    if (this.#stalled(v, bunched)) return;
     if (this.#recent.length < WINDOW) this.#recent.push(v);
     else {
       this.#sorted.splice(search(this.#sorted, this.#recent[this.#at]!), 1);
@@ -73,12 +97,29 @@ class Delay {
     }
     this.#sorted.splice(search(this.#sorted, v), 0, v);
     this.#at = (this.#at + 1) % WINDOW;
-    this.#count++;
     let wanted = this.#sorted[Math.floor((99 * this.#sorted.length + 99) / 100) - 1]! + HEADROOM;
     if (this.#count < FIRST) wanted += EARLY;
     wanted = Math.min(wanted, MAX_TARGET);
     // Each change is audible as a stretch, so small reductions wait.
     if (this.#count <= FIRST || wanted > this.target || wanted < this.target - 2 * HEADROOM) this.target = wanted;
+  }
+
+  /** The delay within which 90 % of the recent packets arrive. */
+  get usual(): number {
+    const v = this.#sorted[Math.floor((90 * this.#sorted.length + 99) / 100) - 1];
+    return v === undefined ? 0 : Math.min(v + HEADROOM, MAX_TARGET);
+  }
+
+  /** True if a packet belongs to the burst after a stall that does not recur. */
+  #stalled(v: number, bunched: boolean): boolean {
+    this.#burst &&= bunched;
+    if (this.#count > FIRST && v > this.target + SURPLUS) {
+      const since = this.#count - this.#stall;
+      if (since > APART) this.#recurs = this.#stall > 0 && since < RECURRENCE;
+      this.#stall = this.#count;
+      this.#burst = true;
+    }
+    return this.#burst && bunched && !this.#recurs && v > this.target;
   }
 }
 
@@ -103,6 +144,9 @@ export class SoundBuffer<Data> {
   /** Delay of the newest decision minus its target. */
   error = 0;
   #waiting: SoundPacket<Data>[] = []; // by timestamp
+  /** Time of the newest arrival, and true if it came together with the one before. */
+  #arrived = 0;
+  #bunched = false;
   #playing = false;
   /** Timestamp of the next sample. */
   #next = 0;
@@ -110,6 +154,8 @@ export class SoundBuffer<Data> {
   #run = 0;
   /** Samples until the next splice. */
   #rest = 0;
+  /** True while sound is far too late. */
+  #hurry = false;
   /** Timestamps played without their packet. */
   #missed: number[] = [];
   /** Number of successive packets older than the played ones. */
@@ -134,6 +180,8 @@ export class SoundBuffer<Data> {
       return;
     }
     this.stats.received++;
+    this.#bunched = now - this.#arrived < Math.floor(this.packet / 2);
+    this.#arrived = now;
     if (previous !== undefined)
       this.#insert(now, { timestamp: timestamp - this.packet, data: previous, repeated: true });
     this.#insert(now, { timestamp, data, repeated: false });
@@ -141,7 +189,8 @@ export class SoundBuffer<Data> {
 
   #insert(now: number, p: SoundPacket<Data>): void {
     if (this.#playing && p.timestamp < this.#next - Math.floor(this.packet / 2)) {
-      if (++this.#old < SET_BACK || p.repeated) return this.#late(now, p.timestamp);
+      if (!this.#bunched) this.#old++;
+      if (this.#old < SET_BACK || p.repeated) return this.#late(now, p.timestamp);
       this.forget();
     }
     this.#old = 0;
@@ -156,7 +205,7 @@ export class SoundBuffer<Data> {
       list.pop();
     }
     list.splice(i, 0, p);
-    this.#delay.observe(now - p.timestamp + this.lead);
+    this.#delay.observe(now - p.timestamp + this.lead, this.#bunched);
   }
 
   /** Counts a packet that precedes the played ones, unless it is a duplicate. */
@@ -165,7 +214,7 @@ export class SoundBuffer<Data> {
     if (i < 0) return;
     this.#missed.splice(i, 1);
     this.stats.late++;
-    this.#delay.observe(now - timestamp + this.lead);
+    this.#delay.observe(now - timestamp + this.lead, this.#bunched);
   }
 
   /** True if two timestamps belong to one packet. */
@@ -181,6 +230,11 @@ export class SoundBuffer<Data> {
   /** The delay from capture to sound. `pictures` is the pictures' delay, or undefined if there are no pictures. */
   target(pictures: number | undefined): number {
     return pictures === undefined ? this.own : Math.max(pictures, this.own);
+  }
+
+  /** Lowers a target to `latest`, but not so far that over a tenth of the packets would be concealed. */
+  limit(target: number, latest: number): number {
+    return Math.min(target, Math.max(latest, this.#delay.usual));
   }
 
   /** Duration of the waiting packets. */
@@ -209,6 +263,8 @@ export class SoundBuffer<Data> {
       const wait = this.#start(at, target);
       if (wait > 0) return { kind: "silence", packet: undefined, samples: wait, jump, stretch: 0 };
     }
+    if (this.error > HURRY_FROM) this.#hurry = true;
+    else if (this.error <= HURRY_TO) this.#hurry = false;
     const d = this.#decide();
     this.#rest -= d.samples;
     const due = d.kind === "play" && !jump && this.#rest <= 0;
@@ -264,6 +320,6 @@ export class SoundBuffer<Data> {
 
   /** Reports that the newest decision's samples were lengthened or shortened by n samples. */
   stretched(n: number): void {
-    this.#rest = SLOWEST * n;
+    this.#rest = (this.#hurry ? HURRIED : SLOWEST) * n;
   }
 }

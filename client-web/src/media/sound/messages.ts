@@ -46,8 +46,11 @@ export interface Target {
   readonly offset: number | undefined;
   /** Local time of hearing a sample minus its timestamp, ms; undefined selects the minimum for the network's jitter. */
   readonly shift: number | undefined;
-  /** True to raise a lower shift to that minimum. */
-  readonly patient: boolean;
+  /**
+   * A lower shift is raised to that minimum, but not over this, ms; undefined = not limited. If it is greater than
+   * `shift`, more is allowed where over a tenth of the packets would be concealed.
+   */
+  readonly latest: number | undefined;
   /** True while playback is paused. */
   readonly still: boolean;
 }

@@ -25,7 +25,7 @@ export class Playout {
   #buffer: SoundBuffer<Sound> | undefined;
   #packet = 0;
   readonly #lags;
-  #target: Target = { offset: undefined, shift: undefined, patient: true, still: false };
+  #target: Target = { offset: undefined, shift: undefined, latest: undefined, still: false };
   /** Offset of a replay's clock, which the first block defines. */
   #origin: number | undefined;
   /** Samples ready to play, and how many of them were played. */
@@ -113,12 +113,14 @@ export class Playout {
   /** Prepares samples to be heard from local time `heard` on. */
   #refill(heard: number): void {
     const offset = this.#offset;
-    const { shift, patient, still } = this.#target;
+    const { shift, latest, still } = this.#target;
     this.#shift = undefined;
     const buffer = this.#buffer;
     if (still || !buffer || offset === undefined) return this.#break(this.#silence(this.#samples(QUIET)));
     const pictures = shift === undefined ? undefined : micros(shift + offset);
-    const target = patient || pictures === undefined ? buffer.target(pictures) : pictures;
+    const most = latest === undefined ? Infinity : micros(latest + offset);
+    const least = buffer.target(pictures);
+    const target = shift === latest ? Math.min(least, most) : buffer.limit(least, most);
     const d = buffer.decide(micros(heard + offset), target);
     switch (d.kind) {
       case "play":

@@ -287,7 +287,12 @@ func (m *Mixer) Read(out []float32, at time.Time) {
 	}
 	target := m.own
 	if some {
-		target = max(pictures, m.own)
+		limited := int64(0)
+		for _, name := range m.names {
+			v := m.tracks[name].voice
+			limited = max(limited, v.Limit(v.Own(), jitter.Latest(pictures)))
+		}
+		target = max(pictures, limited)
 	}
 	for _, name := range m.names {
 		m.tracks[name].mix(out, now, target, state == Running)

@@ -1,8 +1,11 @@
 package sound
 
 import (
+	"encoding/hex"
+	"encoding/json"
 	"log/slog"
 	"math"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -272,6 +275,47 @@ func TestHostilePackets(t *testing.T) {
 			near(t, "sound", s.heard(), s.delay)
 			if r.ConcealedMS > 0 {
 				t.Errorf("%v ms concealed", r.ConcealedMS)
+			}
+		})
+	}
+}
+
+// TestPackets plays the shared vectors of acceptable and unacceptable packets.
+func TestPackets(t *testing.T) {
+	b, err := os.ReadFile("../../../../internal/loc/testdata/opus-packets.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc struct {
+		Cases []struct {
+			Name            string
+			Channels, Bytes int
+			Begin           string
+			Ahead           int64
+			Accepted        bool
+		}
+	}
+	if err := json.Unmarshal(b, &doc); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range doc.Cases {
+		t.Run(c.Name, func(t *testing.T) {
+			s := newScene(t)
+			s.run(blockTime)
+			begin, err := hex.DecodeString(c.Begin)
+			if err != nil {
+				t.Fatal(err)
+			}
+			data := append(begin, make([]byte, c.Bytes-len(begin))...)
+			stamp := s.at.Add(s.offset + time.Duration(c.Ahead)*time.Millisecond)
+			p, err := ParsePacket(loc.Properties{Timestamp: stamp}.Append(nil), data)
+			if err == nil {
+				s.m.Add("audio/1", Format{c.Channels, blockTime}, p, s.at)
+			}
+			s.run(blockTime)
+			r := s.m.Report()
+			if accepted := err == nil && r.Refused == 0; accepted != c.Accepted {
+				t.Errorf("accepted: %t (%v, %+v)", accepted, err, r)
 			}
 		})
 	}

@@ -64,6 +64,9 @@ namespace Holocast
 
         public uint Sequence { get; private set; }
 
+        // Capture time of the frame, UNIX µs.
+        public ulong CapturedUs { get; private set; }
+
         // Centre of the nearer half of the points, world coordinates.
         public bool HasSubject { get; private set; }
 
@@ -172,6 +175,7 @@ namespace Holocast
             Points = points;
             PointsOfFrame = (int)frame.points;
             Sequence = frame.sequence;
+            CapturedUs = frame.capturedUs;
             if ((frame.flags & Abi.FrameSubject) != 0)
             {
                 SetSubject(frame);
