@@ -54,6 +54,9 @@ for step in "${steps[@]}"; do
 	echo "== $step"
 	case $step in
 	pictures | times)
+		if [[ $step == times ]]; then
+			(cd "$root/client-unity/native" && cargo build --quiet --locked --profile verify -p capi)
+		fi
 		publisher
 		CARGO_TARGET_DIR=$tools/draw cargo build --quiet --release --locked \
 			--manifest-path "$here/shaders/draw/Cargo.toml"
