@@ -2,7 +2,8 @@
 # Verifies the Unity client without Unity. See README.md; `make test-unity` runs it.
 #
 #   verify.sh [STEP…]      build api package unit layout plugins shaders pictures end-to-end; default: all
-#   verify.sh build times  times points and surfaces on lavapipe, as JSON
+#   verify.sh build shaders times
+#                          times points and surfaces on lavapipe, as JSON
 #   verify.sh released FOLDER
 #                          checks a released package
 set -euo pipefail
