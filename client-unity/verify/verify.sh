@@ -2,6 +2,7 @@
 # Verifies the Unity client without Unity. See README.md; `make test-unity` runs it.
 #
 #   verify.sh [STEP…]      build api package unit layout plugins shaders pictures end-to-end; default: all
+#   verify.sh in-step      compares what is heard with what is seen, after build; needs an idle machine
 #   verify.sh build shaders times
 #                          times points and surfaces on lavapipe, as JSON
 #   verify.sh released FOLDER
@@ -68,10 +69,14 @@ for step in "${steps[@]}"; do
 		# "no growth" takes longest but mostly waits: run it in parallel.
 		run end-to-end "$root" "no growth" >"$out/no-growth.log" 2>&1 &
 		failed=
-		run end-to-end "$root" "-no growth" || failed=1
+		run end-to-end "$root" "-no growth" "-in step" || failed=1
 		wait $! || failed=1
 		cat "$out/no-growth.log"
 		[[ -z $failed ]]
+		;;
+	in-step)
+		publisher
+		run end-to-end "$root" "in step"
 		;;
 	package)
 		verify package
