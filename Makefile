@@ -88,7 +88,7 @@ test: setup-test build ## Run all tests
 	$(MAKE) --no-print-directory -j 3 --output-sync=recurse IN_STEP=later $(TESTS) $(WITH) || failed=1; \
 	$(MAKE) --no-print-directory test-in-step || failed=1; exit $$failed
 
-# What is seen against what is heard, in real time: alone, as a program without CPU time is not in step.
+# Compares sound with pictures in real time. Runs alone: starved programs lag.
 test-in-step: setup-test build
 	cd client-web && npm run --silent test:e2e sound
 	client-unity/verify/verify.sh in-step

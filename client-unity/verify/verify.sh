@@ -2,7 +2,7 @@
 # Verifies the Unity client without Unity. See README.md; `make test-unity` runs it.
 #
 #   verify.sh [STEP…]      build api package unit layout plugins shaders pictures end-to-end; default: all
-#   verify.sh in-step      compares what is heard with what is seen, after build; needs an idle machine
+#   verify.sh in-step      compares sound with pictures, after build; needs an idle machine
 #   verify.sh build shaders times
 #                          times points and surfaces on lavapipe, as JSON
 #   verify.sh released FOLDER
