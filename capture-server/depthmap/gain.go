@@ -60,6 +60,9 @@ func (g Gain) levels() *levels {
 	return &l
 }
 
+// Apply multiplies the colors of the pixels with depth; rgb holds three bytes for each.
+func (g Gain) Apply(depth []uint16, rgb []byte) { g.levels().apply(depth, rgb) }
+
 // apply maps the colours of the pixels with depth. A nil l changes none.
 func (l *levels) apply(depth []uint16, rgb []byte) {
 	if l != nil {

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"holocast/internal/camera"
+	"holocast/internal/vec3"
 )
 
 // View is an eye in studio space: x right, y down, z forward.
@@ -98,7 +99,7 @@ func (v *View) project(s *Sample) (p patch, ok bool) {
 	if e[2] < nearest {
 		return p, false
 	}
-	facing := -dot(rotate(&v.Eye, to64(s.Normal)), e) / length(e)
+	facing := -vec3.Dot(rotate(&v.Eye, to64(s.Normal)), e) / vec3.Length(e)
 	if facing <= 0 {
 		return p, false
 	}
@@ -139,8 +140,8 @@ func (p *patch) each(visit func(cell int)) {
 // until then in seconds.
 func Ahead(v View, velocity [3]float64, turn, after float64) []View {
 	moved := v
-	d := rotate(&v.Eye, scale(velocity, after))
-	moved.Eye.T = sub(v.Eye.T, d)
+	d := rotate(&v.Eye, vec3.Scale(velocity, after))
+	moved.Eye.T = vec3.Sub(v.Eye.T, d)
 	left, right := moved, moved
 	left.Eye = yaw(turn * after).Compose(moved.Eye)
 	right.Eye = yaw(-turn * after).Compose(moved.Eye)

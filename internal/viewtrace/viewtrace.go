@@ -19,6 +19,7 @@ import (
 
 	"holocast/internal/camera"
 	"holocast/internal/columns"
+	"holocast/internal/vec3"
 	"holocast/internal/viewselect"
 )
 
@@ -150,11 +151,11 @@ func unit(q camera.Quaternion) (camera.Quaternion, error) {
 func look(forward, up [3]float64) (camera.Quaternion, error) {
 	f, okForward := direction(forward)
 	up, okUp := direction(up)
-	right, okRight := direction(cross(f, up))
+	right, okRight := direction(vec3.Cross(f, up))
 	if !okForward || !okUp || !okRight {
 		return camera.Quaternion{}, errors.New("dx, dy, dz and ux, uy, uz do not give two directions")
 	}
-	down := cross(f, right)
+	down := vec3.Cross(f, right)
 	m := camera.Transform{R: [9]float64{
 		right[0], down[0], f[0], right[1], down[1], f[1], right[2], down[2], f[2],
 	}}
@@ -168,10 +169,6 @@ func direction(v [3]float64) (u [3]float64, ok bool) {
 		return u, false
 	}
 	return [3]float64{v[0] / n, v[1] / n, v[2] / n}, true
-}
-
-func cross(a, b [3]float64) [3]float64 {
-	return [3]float64{a[1]*b[2] - a[2]*b[1], a[2]*b[0] - a[0]*b[2], a[0]*b[1] - a[1]*b[0]}
 }
 
 // At returns the view at a time, interpolated between samples and constant before the first and after
