@@ -146,7 +146,7 @@ func (s *sheet) ray(x, y float64) (float64, float64, bool) {
 
 // normal estimates the surface's normal in camera space, from readings up to three pixels away, as
 // the sensor's noise between neighbors is of the order of their distance. inside is the share of
-// the four directions in which the surface extends that far.
+// the four readings at that distance that belong to the surface.
 func (s *sheet) normal(x, y int, z float32) (normal [3]float64, inside float32) {
 	slope := func(dx, dy int) float64 {
 		ends, at := [2]float64{float64(z), float64(z)}, [2]int{}
@@ -173,16 +173,16 @@ func (s *sheet) normal(x, y int, z float32) (normal [3]float64, inside float32) 
 }
 
 // weight is a camera's share of a sample's color: large where it sees the surface frontally, from
-// nearby, from the viewer's direction, and away from edges. toSensor and toEye are unit vectors from the surface;
-// distance is the sensor's in millimetres.
+// nearby, from the viewer's direction, and away from edges. toSensor and toEye are unit vectors from
+// the surface; distance is the sensor's in millimetres.
 func weight(normal, toSensor, toEye [3]float64, inside float32, distance float64) float32 {
 	facing, similar := max(vec3.Dot(normal, toSensor), 0), max(vec3.Dot(toSensor, toEye), 0)
 	in := float64(inside * inside)
 	return float32(facing*facing*math.Pow(similar, 8)*in*in*1e6/(distance*distance)) + leastWeight
 }
 
-// Surfaces draws the cameras' surfaces, blended by weight where they coincide. Of several cameras'
-// surfaces, those that face away from the viewer are not drawn. Options.Sensors is not used.
+// Surfaces draws the cameras' surfaces, blended by weight where they coincide. With several
+// cameras, back faces are not drawn. Options.Sensors is not used.
 func Surfaces(opts Options, surfaces ...Surface) (*image.RGBA, error) {
 	var clouds []pointcloud.Points
 	if opts.Eye == nil && opts.Fit == nil {

@@ -43,7 +43,7 @@ func (o Options) has(part string) bool { return len(o.Parts) == 0 || slices.Cont
 type Score struct {
 	PSNR  float64 `json:"psnr"`  // dB, of red, green and blue
 	SSIM  float64 `json:"ssim"`  // of luma
-	Holes float64 `json:"holes"` // share of pixels that show nothing, or what is behind
+	Holes float64 `json:"holes"` // share of pixels that show the background
 }
 
 // Matched holds scores of pictures whose colors are matched between cameras.
@@ -372,7 +372,7 @@ func (r Result) Markdown() string {
 	b.WriteString("The view of a camera that is left out is drawn from the others and compared with its picture, where one of " +
 		"them measured the same surface (same place and direction, at least 8 pixels from its edge). Points are squares " +
 		"of 1.4 times their distance, as viewers draw them; surfaces follow [surface.md](../spec/surface.md), with " +
-		"colors as captured and matched between cameras. Holes are pixels that show nothing, or what is behind.\n\n")
+		"colors as captured and matched between cameras. Holes are pixels that show the background.\n\n")
 	scene := func(title, about string, s *Scene) {
 		if s == nil {
 			return

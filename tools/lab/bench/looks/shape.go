@@ -76,7 +76,10 @@ func shapes(ctx context.Context) (*Shapes, error) {
 		}
 	}
 	for _, look := range []*Shape{&s.Points, &s.Surface} {
-		*look = Shape{qoe.Round(look.Silhouette, 4), qoe.Round(look.DepthP50, 2), qoe.Round(look.NormalP50, 1), qoe.Round(look.NormalP95, 1)}
+		*look = Shape{
+			Silhouette: qoe.Round(look.Silhouette, 4), DepthP50: qoe.Round(look.DepthP50, 2),
+			NormalP50: qoe.Round(look.NormalP50, 1), NormalP95: qoe.Round(look.NormalP95, 1),
+		}
 	}
 	return &s, nil
 }

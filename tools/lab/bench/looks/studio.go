@@ -33,7 +33,7 @@ type view struct {
 	width, height int
 }
 
-// surface returns the capture for rendering. With a gain, its colors match those of a camera with that gain.
+// surface returns the capture for rendering. gain matches its colors to the other cameras'.
 func (v *view) surface(gain *depthmap.Gain) render.Surface {
 	s := render.Surface{Grid: &v.grid, Rays: &v.rays, Pose: v.pose}
 	if gain != nil {
@@ -79,7 +79,9 @@ func (v *view) capture(ctx context.Context, from source.Source) (err error) {
 		return err
 	}
 	defer f.Release()
-	mapper, err := depthmap.New(v.cal, depthmap.Config{})
+	mapper, err := depthmap.New(v.cal, depthmap.Config{
+		Grazing: depthmap.DefaultGrazing, ColorInset: depthmap.DefaultColorInset,
+	})
 	if err != nil {
 		return err
 	}
