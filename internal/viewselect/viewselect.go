@@ -16,6 +16,7 @@ type Sample struct {
 	Normal [3]float32 // unit vector, towards the camera's side
 	Area   float32    // mm²
 	Facing float32    // cosine between the normal and the camera's ray
+	Sensor [3]float32 // the camera, mm
 }
 
 // Limits of a surface patch.
@@ -40,6 +41,7 @@ func Surface(dst []Sample, rays *camera.RayTable, depth []uint16, pose *camera.T
 		}
 		return [3]float64{x * z, float64(rays.Y[i]) * z, z}, true
 	}
+	sensor := to32(pose.T)
 	for y := 0; y+stride < h; y += stride {
 		for x := 0; x+stride < w; x += stride {
 			i := y*w + x
@@ -68,6 +70,7 @@ func Surface(dst []Sample, rays *camera.RayTable, depth []uint16, pose *camera.T
 				Normal: to32(rotate(pose, normal)),
 				Area:   float32(footprint(rays, i, stride, p[2]) / facing),
 				Facing: float32(facing),
+				Sensor: sensor,
 			})
 		}
 	}
