@@ -33,7 +33,7 @@ describe("a live session", () => {
     const page = await fixture.view(lab.link(fixture.port, "first"));
     const s = await shows(page);
     expect(s.first_frame_ms).toBeGreaterThan(0);
-    expect(await page.locator("#message").isHidden()).toBe(true);
+    await page.locator("#message").waitFor({ state: "hidden" });
   });
 
   const layouts: [string, ...string[]][] = [
