@@ -44,6 +44,11 @@ export class Quads {
     return (this.#programs ??= new QuadPrograms(renderer));
   }
 
+  dispose(): void {
+    this.#programs?.dispose();
+    this.#programs = undefined;
+  }
+
   /** Returns an index buffer for at least this many points. */
   index(points: number): BufferAttribute {
     if (this.#attribute.count < 6 * points) {

@@ -463,6 +463,7 @@ export class Studio {
 
   dispose(): void {
     for (const p of [...this.#points.values(), ...this.#leaving.values()]) p.dispose();
+    this.#quads.dispose();
     this.#floor.dispose();
     this.sphere?.dispose();
     this.controls.dispose();

@@ -18,7 +18,7 @@ export class QuadPrograms {
   readonly focal: WebGLUniformLocation | null;
   readonly several: WebGLUniformLocation | null;
 
-  constructor(renderer: WebGLRenderer) {
+  constructor(private readonly renderer: WebGLRenderer) {
     const gl = renderer.getContext() as WebGL2RenderingContext;
     this.scatter = shade(gl, gridVertex, gridFragment);
     this.quads = shade(gl, quadsVertex, quadsFragment);
@@ -30,6 +30,11 @@ export class QuadPrograms {
     for (const [unit, name] of ["words", "grid", "rays"].entries())
       gl.uniform1i(gl.getUniformLocation(this.quads, name), unit);
     renderer.resetState();
+  }
+
+  dispose(): void {
+    const gl = this.renderer.getContext();
+    for (const p of [this.scatter, this.quads]) gl.deleteProgram(p);
   }
 }
 
