@@ -127,7 +127,7 @@ func TestBridge(t *testing.T) {
 	p.stop()
 }
 
-// TestBridgeVideo compares the frames of quality high, which are video, with those of quality full.
+// TestBridgeVideo compares frames of quality high (video) with the lossless ones.
 func TestBridgeVideo(t *testing.T) {
 	t.Parallel()
 	port := freePort(t)

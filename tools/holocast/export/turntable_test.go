@@ -153,7 +153,7 @@ func decode(t *testing.T, film string) (pictures []byte, sound []int16) {
 	return pictures, sound
 }
 
-// TestTurntableSound compares the times of a click and of the picture in which the scene turns white.
+// TestTurntableSound checks a click's delay from a white flash of the scene.
 func TestTurntableSound(t *testing.T) {
 	const flash = 8 // frame
 	at := flash * 33333 * time.Microsecond
