@@ -37,7 +37,7 @@ func (s *server) serveHTTP(ctx context.Context, predecessor *upgrade.Predecessor
 		return nil
 	}))
 	registry := service.NewRegistry(newMetrics(s.router, s.ln), newLimitMetrics(s.limits),
-		newFastPathMetrics(s.fast))
+		newFastPathMetrics(s.fast), newClusterMetrics(s.cluster))
 	metrics, page := s.guard.host(service.MetricsHandler(registry)), s.guard.host(live.Handler(s.router))
 	admin.Handle("GET /metrics", metrics)
 	admin.Handle("GET /live/", page)

@@ -48,6 +48,9 @@ type Config struct {
 	MaxOpen int
 	// Auth authorizes requests. If nil, all are allowed.
 	Auth *auth.Authority
+	// Relay, if not nil, returns the name of the relay of the same cluster that opened a session, or
+	// "" if the peer is not a relay. A *moqt.SessionError closes the session.
+	Relay func(*moqt.Session) (name string, err error)
 	// Backups allows several publishers per namespace; viewers receive each track once. Otherwise
 	// only the first publisher is accepted.
 	Backups bool
@@ -77,7 +80,8 @@ type Router struct {
 	sessionCount uint64              // sessions served so far
 	refused      map[wire.RequestCode]uint64
 
-	dialled slots // shared by upstreams that the relay dialled
+	dialled slots         // shared by upstreams that the relay dialled
+	changed chan struct{} // signalled when the namespaces of peers change
 }
 
 // client is the peer of a session. Its methods handle the peer's requests.
@@ -89,6 +93,7 @@ type client struct {
 	subject string                    // authenticated identity, "" if none
 	ended   <-chan *moqt.SessionError // receives when the session's own grants end; nil if it has none
 	bridge  bool                      // the peer is another process of this relay
+	relay   bool                      // the peer is another relay of the cluster
 	queue   *origin.Queue             // deliveries in flight to the peer
 	slots   slots
 }
@@ -122,7 +127,7 @@ func New(cfg Config) *Router {
 		clients: map[*client]struct{}{}, closing: map[*track]struct{}{},
 		offers: map[*offer]struct{}{}, offersAt: newExactIndex[*offer](), offersUnder: newPrefixIndex[*offer](),
 		tracks: map[string]*track{}, tracksUnder: newPrefixIndex[*track](), discoveries: newExactIndex[*discovery](),
-		dialled: newSlots(), refused: map[wire.RequestCode]uint64{},
+		dialled: newSlots(), refused: map[wire.RequestCode]uint64{}, changed: make(chan struct{}, 1),
 	}
 	r.config.Store(&cfg)
 	return r
@@ -227,14 +232,12 @@ func (c *client) open() bool {
 	if r.cfg().Tracer != nil {
 		c.queue.OnDone = func(sent origin.Delivery) { r.traceSent(s, sent) }
 	}
-	if r.cfg().Auth != nil {
-		access, err := r.cfg().Auth.Open(s)
+	if err := c.authenticate(); err != nil {
+		log.Info("session refused", "reason", reason(err))
 		if refused := (*moqt.SessionError)(nil); errors.As(err, &refused) {
-			log.Info("session refused", "reason", reason(err))
 			s.Close(refused.Code, refused.Reason)
-			return false
 		}
-		c.access, c.subject, c.ended = access, access.Subject(), access.Ended()
+		return false
 	}
 	r.mu.Lock()
 	full := len(r.clients) >= r.cfg().MaxSessions
@@ -255,6 +258,30 @@ func (c *client) open() bool {
 	log.Info("session open", "implementation", truncated(s.Implementation()), "webtransport", s.WebTransport(),
 		"path", truncated(withoutQuery(s.Path())), "subject", truncated(c.subject))
 	return true
+}
+
+// authenticate finds out who the peer is. The error is a *moqt.SessionError.
+func (c *client) authenticate() error {
+	cfg := c.r.cfg()
+	if cfg.Relay != nil {
+		name, err := cfg.Relay(c.s)
+		if err != nil {
+			return err
+		}
+		if name != "" { // it authorizes its own clients
+			c.relay, c.subject = true, "relay "+name
+			return nil
+		}
+	}
+	if cfg.Auth == nil {
+		return nil
+	}
+	access, err := cfg.Auth.Open(c.s)
+	if err != nil {
+		return err
+	}
+	c.access, c.subject, c.ended = access, access.Subject(), access.Ended()
+	return nil
 }
 
 func (r *Router) logOf(s *moqt.Session) *slog.Logger {
@@ -364,7 +391,7 @@ func (c *client) publishNamespace(req *moqt.NamespaceRequest) {
 	log := r.log.With("namespace", truncated(req.Namespace.String()), "peer", up.String())
 	authz, err := c.authorize(req.Request, auth.Publish, moqt.TrackName{Namespace: req.Namespace})
 	if err == nil {
-		err = checkReserved(req.Namespace)
+		err = c.checkPublish(req.Namespace)
 	}
 	o := &offer{req.Namespace, up}
 	if err == nil {
@@ -402,12 +429,67 @@ func (r *Router) Offer(ns moqt.Namespace, up Upstream) (withdraw func()) {
 	return func() { r.remove(o) }
 }
 
+// Leave cancels the subscriptions at up to the tracks of a namespace, unless up still offers them.
+func (r *Router) Leave(ns moqt.Namespace, up Upstream) {
+	r.mu.Lock()
+	var subs []*moqt.Subscription
+	for t := range r.tracksUnder.under(ns) {
+		if slices.Contains(r.publishers(t.Name()), up) {
+			continue
+		}
+		t.mu.Lock()
+		if sub := t.upstreams[up]; sub != nil {
+			subs = append(subs, sub)
+		}
+		t.mu.Unlock()
+	}
+	r.mu.Unlock()
+	for _, sub := range subs {
+		sub.Cancel()
+	}
+}
+
+// Changed returns a channel that receives when Published may have changed.
+func (r *Router) Changed() <-chan struct{} { return r.changed }
+
+// Published lists the namespaces that peers of this relay publish.
+func (r *Router) Published() (list []moqt.Namespace) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for o := range r.offers {
+		if _, ok := o.up.(peer); ok {
+			list = append(list, o.ns)
+		}
+	}
+	return list
+}
+
+// publishedHere reports whether a peer of this relay publishes a track. Other relays are served such
+// tracks only, so that a request cannot run in a circle.
+func (r *Router) publishedHere(name moqt.TrackName) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for o := range r.offersAt.above(name.Namespace) {
+		if _, ok := o.up.(peer); ok {
+			return true
+		}
+	}
+	t := r.tracks[name.String()]
+	if t == nil {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.pubs) > 0
+}
+
 // add adds an offer. The caller holds r.mu.
 func (r *Router) add(o *offer) {
 	r.offers[o] = struct{}{}
 	r.offersAt.add(o.ns, o)
 	r.offersUnder.add(o.ns, o)
 	r.notify(o.ns)
+	r.signal(o)
 }
 
 // joinAll subscribes to the tracks of an offer that are in use.
@@ -434,6 +516,17 @@ func (r *Router) withdraw(o *offer) {
 	r.offersAt.remove(o.ns, o)
 	r.offersUnder.remove(o.ns, o)
 	r.notify(o.ns)
+	r.signal(o)
+}
+
+// signal signals changed if a peer's namespace has changed.
+func (r *Router) signal(o *offer) {
+	if _, ok := o.up.(peer); ok {
+		select {
+		case r.changed <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // Namespaces lists the published namespaces.
