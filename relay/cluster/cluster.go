@@ -43,6 +43,7 @@ type Cluster struct {
 	running, silent atomic.Bool // silent: leave without Bye
 
 	mu        sync.Mutex
+	listen    string // address of the cluster port
 	table     *Table
 	known     map[string]Member    // by ID, as logged
 	offers    map[string]*offer    // by namespace
@@ -128,6 +129,9 @@ func (c *Cluster) Start(ctx context.Context, h Host, takeOver bool) error {
 		}
 		b, err := openBus(running, c.cfg, c.id, wait, c.secret, func() { c.count(func(n *Counts) { n.Strangers++ }) }, c.log)
 		if err == nil {
+			c.mu.Lock()
+			c.listen = b.address()
+			c.mu.Unlock()
 			c.log.Info("cluster: joined", "cluster", c.cfg.Name, "relay", c.name, "advertise", address,
 				"listen", b.address())
 		}
@@ -317,6 +321,7 @@ func (c *Cluster) count(f func(*Counts)) {
 
 // Stats are the state of a cluster as seen by one relay.
 type Stats struct {
+	Listen    string   // address of the cluster port, "" without one
 	Members   []Member // other relays
 	Published int      // namespaces announced
 	Routes    int      // namespaces served by other relays
@@ -334,7 +339,10 @@ func (c *Cluster) Stats() (s Stats) {
 	if c.table == nil {
 		return s
 	}
-	s = Stats{Members: c.table.Members(), Published: len(c.table.local), Routes: c.table.Routes(), Counts: c.counts}
+	s = Stats{
+		Listen: c.listen, Members: c.table.Members(), Published: len(c.table.local), Routes: c.table.Routes(),
+		Counts: c.counts,
+	}
 	for _, up := range c.upstreams {
 		if l := up.live.Load(); l != nil && l.Err() == nil {
 			s.Upstreams++
