@@ -47,10 +47,10 @@ func startMember(t *testing.T, secret string, args ...string) (p *process, addre
 	return p, line.Listen
 }
 
-// startCluster starts n relays. All join the first.
-func startCluster(t *testing.T, n int, args ...string) (relays []*process, secret, seed string) {
+// startCluster starts n relays, all of which join the first.
+func startCluster(t *testing.T, n int, args ...string) (relays []*process) {
 	t.Helper()
-	secret = clusterSecret(t)
+	secret := clusterSecret(t)
 	first, seed := startMember(t, secret, args...)
 	relays = []*process{first}
 	for range n - 1 {
@@ -60,7 +60,7 @@ func startCluster(t *testing.T, n int, args ...string) (relays []*process, secre
 	for _, p := range relays {
 		p.awaitMetric("holocast_relay_cluster_relays", float64(n-1))
 	}
-	return relays, secret, seed
+	return relays
 }
 
 func (p *process) awaitMetric(series string, want float64) {
@@ -76,7 +76,7 @@ const viewersOf = `holocast_relay_viewers{track="holocast-test--points"}`
 // disturb the others.
 func TestCluster(t *testing.T) {
 	t.Parallel()
-	relays, _, _ := startCluster(t, 3)
+	relays := startCluster(t, 3)
 	a, b, c := relays[0], relays[1], relays[2]
 	found, err := b.dial(moqt.Handler{}).SubscribeNamespace(t.Context(), session[:1])
 	if err != nil {
@@ -136,7 +136,7 @@ func TestCluster(t *testing.T) {
 // receive a publisher that returns at another relay.
 func TestClusterOwner(t *testing.T) {
 	t.Parallel()
-	relays, _, _ := startCluster(t, 2)
+	relays := startCluster(t, 2)
 	a, b := relays[0], relays[1]
 	first, second := origin.NewTrack(points, nil, origin.Limits{}), origin.NewTrack(points, nil, origin.Limits{})
 	var one, two origin.Set
@@ -203,4 +203,44 @@ func TestClusterSecret(t *testing.T) {
 			break
 		}
 	}
+}
+
+// TestClusterUpgrade checks that viewers at another relay lose no frame while a relay is replaced, and
+// that later viewers are served.
+func TestClusterUpgrade(t *testing.T) {
+	secret := clusterSecret(t)
+	listen := freePort(t)
+	a, _ := upgradable(t, "--cluster", "test", "--cluster-secret", secret, "--cluster-listen", listen)
+	b, _ := startMember(t, secret, "--cluster-join", listen)
+	tr := origin.NewTrack(points, nil, origin.Limits{})
+	a.publish(tr)
+	b.awaitMetric("holocast_relay_cluster_routes", 1)
+	camera := newCamera(t, tr, 10_000)
+	before := watch(t, b, points)
+	camera.wait(before)
+	a.upgrade()
+	eventually(t, "the new process to join", func() bool {
+		return a.metric("holocast_relay_cluster_relays") == 1 && a.metric("holocast_relay_cluster_published_namespaces") == 1
+	})
+	after := watch(t, b, points)
+	camera.wait(after)
+	seen := camera.written()
+	eventually(t, "frames", func() bool { return camera.written() >= seen+30 })
+	camera.stop()
+	before.whole(t, "the viewer before", camera.written())
+	after.whole(t, "the viewer after", camera.written())
+	if strings.Contains(b.output(), "cluster: relay gone") {
+		t.Error("the upgraded relay counts as gone meanwhile")
+	}
+}
+
+// freePort returns a loopback address that was free.
+func freePort(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
 }

@@ -98,17 +98,16 @@ func (n *node) dial(h moqt.Handler) *moqt.Session {
 }
 
 // publish publishes a session with a track "points".
-func (n *node) publish(name string) (tr *origin.Track, s *moqt.Session) {
+func (n *node) publish(name string) (tr *origin.Track) {
 	n.t.Helper()
 	ns := moqt.Namespace{"holocast", name}
 	tr = origin.NewTrack(moqt.TrackName{Namespace: ns, Name: "points"}, nil, origin.Limits{})
 	var set origin.Set
 	set.Add(tr)
-	s = n.dial(set.Handler())
-	if _, err := s.PublishNamespace(n.t.Context(), ns); err != nil {
+	if _, err := n.dial(set.Handler()).PublishNamespace(n.t.Context(), ns); err != nil {
 		n.t.Fatal(err)
 	}
-	return tr, s
+	return tr
 }
 
 // receives checks that a new viewer at the node receives an object written to a track.
@@ -230,12 +229,12 @@ func TestWithoutNATS(t *testing.T) {
 	port := s.Addr().(*net.TCPAddr).Port
 	cfg := Config{Secret: secretFile(t), NATS: "nats://" + s.Addr().String()}
 	a, b, c := startNode(t, cfg), startNode(t, cfg), startNode(t, cfg)
-	one, _ := a.publish("one")
+	one := a.publish("one")
 	sessiontest.Until(t, "the route is known", func() bool { return b.offers("one") && c.offers("one") })
 	b.receives(one, 1)
 
 	stop()
-	two, _ := a.publish("two")
+	two := a.publish("two")
 	time.Sleep(2 * Silence) // relays would count as gone by now
 	if !b.offers("one") || !c.offers("one") {
 		t.Error("routes were lost with NATS")
@@ -259,7 +258,7 @@ func TestMisadvertised(t *testing.T) {
 	b := startNode(t, cfg)
 	cfg.Advertise = a.url // of c
 	c := startNode(t, cfg)
-	tr, _ := c.publish("lost")
+	tr := c.publish("lost")
 	sessiontest.Until(t, "the route is known", func() bool { return b.offers("lost") })
 	_, err := b.dial(moqt.Handler{}).Subscribe(t.Context(), tr.Name(), moqt.SubscribeOptions{})
 	if err == nil {

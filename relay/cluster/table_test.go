@@ -207,9 +207,10 @@ func TestTableConverges(t *testing.T) {
 				w.pass(time.Duration(r.IntN(3000)) * time.Millisecond)
 			default:
 				name := fmt.Sprint(r.IntN(20))
-				if owner[name] == "" {
+				switch owner[name] {
+				case "":
 					owner[name] = id
-				} else if owner[name] == id {
+				case id:
 					delete(owner, name)
 				}
 				var own []string
