@@ -135,7 +135,7 @@ var settings = slices.Concat(
 		{
 			Key:  "cluster.secret",
 			Help: "File with the secret that the relays of the cluster share.",
-			More: "relay key FILE --algorithm HS256 generates one. Whoever has it can join the cluster and receive every session.",
+			More: "relay key FILE --algorithm HS256 generates one. A relay with the secret can receive every session.",
 		},
 		{
 			Key:  "cluster.advertise",

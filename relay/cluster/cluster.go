@@ -7,8 +7,10 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,8 +22,8 @@ import (
 const (
 	// tick is the interval between the table's ticks.
 	tick = 50 * time.Millisecond
-	// detach is the time from the end of a route to the end of its subscriptions, in which the publisher's
-	// last objects arrive.
+	// detach delays the end of subscriptions after the end of their route, since the publisher's last
+	// objects are in flight.
 	detach = 2 * time.Second
 	// measure is the interval between measurements of the paths.
 	measure = time.Second
@@ -117,7 +119,11 @@ func (c *Cluster) Start(ctx context.Context, h Host, takeOver bool) error {
 	}
 	info := Info{Name: c.name, Region: c.cfg.Region, URL: address, Hash: h.Hash()}
 	c.mu.Lock()
+	before := c.table
 	c.host, c.table = h, NewTable(c.id, info, uint64(time.Now().UnixMicro()))
+	if before != nil { // joined again after a failed upgrade; the router reports later changes only
+		c.table.Publish(slices.Collect(maps.Values(before.local)), nil)
+	}
 	c.mu.Unlock()
 	c.running.Store(true)
 	var running context.Context
@@ -179,7 +185,7 @@ func (c *Cluster) run(ctx context.Context, b *bus) {
 	defer paths.Stop()
 	changed := c.host.Router.Changed()
 	c.update(b, func(now time.Time) []*Message {
-		return append(c.table.SetLocal(c.host.Router.Published()), c.table.Start(now)...)
+		return append(c.table.Publish(c.host.Router.Published()), c.table.Start(now)...)
 	})
 	for {
 		select {
@@ -191,9 +197,12 @@ func (c *Cluster) run(ctx context.Context, b *bus) {
 		case m := <-b.in:
 			c.update(b, func(now time.Time) []*Message { return c.receive(now, m.Data) })
 		case <-changed:
-			c.update(b, func(time.Time) []*Message { return c.table.SetLocal(c.host.Router.Published()) })
+			c.update(b, func(time.Time) []*Message { return c.table.Publish(c.host.Router.Published()) })
 		case <-ticks.C:
-			c.update(b, c.table.Tick)
+			c.update(b, func(now time.Time) []*Message {
+				c.sweep()
+				return c.table.Tick(now)
+			})
 		case <-paths.C:
 			c.update(b, func(time.Time) []*Message {
 				c.table.SetHash(c.host.Hash())
@@ -219,7 +228,6 @@ func (c *Cluster) update(b *bus, change func(now time.Time) []*Message) {
 	for _, route := range c.table.Changes() {
 		c.apply(route)
 	}
-	c.sweep()
 }
 
 // receive verifies and handles a message. The caller holds c.mu.

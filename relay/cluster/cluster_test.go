@@ -68,7 +68,8 @@ func startNode(t testing.TB, cfg Config) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{c, t, router.New(router.Config{Relay: c.Relay, Log: quiet.Log}), "moqt://" + ln.Addr().String(), devcert.Hash(cert)}
+	r := router.New(router.Config{Relay: c.Relay, Log: quiet.Log})
+	n := &node{c, t, r, "moqt://" + ln.Addr().String(), devcert.Hash(cert)}
 	var wg sync.WaitGroup
 	ctx, stop := context.WithCancel(context.Background())
 	wg.Go(func() { n.r.ServeAll(ctx, ln) })
@@ -118,7 +119,8 @@ func (n *node) receives(tr *origin.Track, group uint64) {
 		n.t.Fatal(err)
 	}
 	defer sub.Cancel()
-	if err := tr.WriteObject(wire.SubgroupHeader{Group: group, FirstObject: true}, moqt.Object{}, []byte("x")); err != nil {
+	header := wire.SubgroupHeader{Group: group, FirstObject: true}
+	if err := tr.WriteObject(header, moqt.Object{}, []byte("x")); err != nil {
 		n.t.Fatal(err)
 	}
 	for {

@@ -91,8 +91,8 @@ func (b *bus) serve(
 	if err != nil {
 		return err
 	}
-	// Routes start only after the port for clients is open (Options.DontListen prevents both). It admits
-	// nobody: the only user may connect within this process.
+	// Routes start only after the port for clients is open; Options.DontListen prevents both. The only
+	// user may connect within this process.
 	var password [16]byte
 	_, _ = rand.Read(password[:]) // never fails
 	b.user = &server.User{

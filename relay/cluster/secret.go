@@ -33,8 +33,7 @@ const tokenType = 0x686f6c6f
 // tokenLife bounds the time from minting a token to presenting it, which the session may outlive.
 const tokenLife = 5 * time.Minute
 
-// secret holds the keys derived from a cluster's secret. Whoever has the secret is a relay of the
-// cluster.
+// secret holds the keys derived from a cluster's secret.
 type secret struct {
 	cluster string
 	mac     []byte // signs messages

@@ -51,8 +51,8 @@ func TestTokens(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
-	if name, err := own.verify([]wire.Token{{AliasType: wire.TokenUseValue, Value: []byte("jwt")}}, "a", now); name != "" ||
-		err != nil {
+	viewers := []wire.Token{{AliasType: wire.TokenUseValue, Value: []byte("jwt")}}
+	if name, err := own.verify(viewers, "a", now); name != "" || err != nil {
 		t.Errorf("a viewer's token: %q, %v", name, err)
 	}
 }

@@ -14,14 +14,14 @@ const (
 	Heartbeat = 250 * time.Millisecond
 	// Silence is the time after which a silent relay is gone, if others are still heard.
 	Silence = time.Second
-	// heardLater is how much longer others must have been heard. Relays that fall silent together are cut
-	// off, not gone.
+	// heardLater is the time for which other relays must be heard after a silent one. Relays that fall
+	// silent together are cut off, not gone.
 	heardLater = 2 * Heartbeat
-	// Keep is how long routes last if no other relay is heard.
+	// Keep is the lifetime of routes while no other relay is heard.
 	Keep = 5 * time.Minute
 )
 
-// hysteresis is how much cheaper another path must be to replace the current one.
+// hysteresis is the ratio of costs below which another path replaces the current one.
 const hysteresis = 0.8
 
 // regionCost is the cost of a path to another region, in milliseconds of round-trip time, until it is
@@ -86,30 +86,22 @@ func NewTable(id string, info Info, version uint64) *Table {
 // SetHash changes the hash of the relay's certificate.
 func (t *Table) SetHash(hash [32]byte) { t.info.Hash = hash }
 
-// SetLocal replaces the namespaces published at this relay. Namespaces beyond MaxNamespaces are not
+// Publish changes the namespaces published at this relay. Namespaces beyond MaxNamespaces are not
 // announced.
-func (t *Table) SetLocal(list []moqt.Namespace) (send []*Message) {
-	next := map[string]moqt.Namespace{}
-	var added, fresh, removed []moqt.Namespace
-	for _, ns := range list {
+func (t *Table) Publish(published, withdrawn []moqt.Namespace) (send []*Message) {
+	var added, removed []moqt.Namespace
+	for _, ns := range withdrawn {
 		if key := ns.String(); t.local[key] != nil {
-			next[key] = ns
-		} else {
-			fresh = append(fresh, ns)
-		}
-	}
-	for _, ns := range fresh {
-		if key := ns.String(); next[key] == nil && len(next) < MaxNamespaces {
-			next[key] = ns
-			added = append(added, ns)
-		}
-	}
-	for key, ns := range t.local {
-		if _, kept := next[key]; !kept {
+			delete(t.local, key)
 			removed = append(removed, ns)
 		}
 	}
-	t.local = next
+	for _, ns := range published {
+		if key := ns.String(); t.local[key] == nil && len(t.local) < MaxNamespaces {
+			t.local[key] = ns
+			added = append(added, ns)
+		}
+	}
 	for i, list := range [][]moqt.Namespace{added, removed} {
 		for _, part := range split(list) {
 			if len(part) == 0 {
@@ -254,7 +246,7 @@ func (t *Table) drop(o *member, ns moqt.Namespace) {
 	t.changed[key] = ns
 }
 
-// ask requests a member's State, at most once per Heartbeat, if its Hello differs from what is known.
+// ask requests a member's State, at most once per Heartbeat, if its Hello differs from the table.
 func (t *Table) ask(now time.Time, id string, o *member) []*Message {
 	same := o.said == o.digest && o.saidVersion <= o.version
 	if same || o.excess && o.saidVersion == o.version || now.Sub(o.asked) < Heartbeat || o.part > 0 {
@@ -287,7 +279,7 @@ func (t *Table) state(now time.Time) (send []*Message) {
 	return send
 }
 
-// Tick sends what is due and removes relays that have left. Call it a few times per Heartbeat.
+// Tick sends due messages and removes relays that have left. Call it a few times per Heartbeat.
 func (t *Table) Tick(now time.Time) (send []*Message) {
 	for id, o := range t.members {
 		seen := o.seen

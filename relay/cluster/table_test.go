@@ -67,12 +67,18 @@ func (w *world) pass(d time.Duration) {
 	}
 }
 
+// publish replaces the sessions published at a relay.
 func (w *world) publish(id string, names ...string) {
-	var list []moqt.Namespace
+	var list, gone []moqt.Namespace
 	for _, name := range names {
 		list = append(list, moqt.Namespace{"holocast", name})
 	}
-	w.send(id, w.tables[id].SetLocal(list))
+	for _, ns := range w.tables[id].local {
+		if !slices.Contains(names, ns[1]) {
+			gone = append(gone, ns)
+		}
+	}
+	w.send(id, w.tables[id].Publish(list, gone))
 }
 
 // route returns the relay that serves a session at another relay.
@@ -298,15 +304,12 @@ func TestTableBounds(t *testing.T) {
 	for i := range 2 * MaxNamespaces {
 		list = append(list, moqt.Namespace{fmt.Sprint(i)})
 	}
-	for _, m := range a.SetLocal(list) {
+	for _, m := range a.Publish(list, nil) {
 		if _, err := Parse(m.Append(nil)); err != nil {
 			t.Error(err)
 		}
 	}
 	if len(a.local) != MaxNamespaces {
 		t.Errorf("%d own namespaces", len(a.local))
-	}
-	if again := a.SetLocal(list); len(again) > 0 {
-		t.Error("the announced namespaces change without reason")
 	}
 }

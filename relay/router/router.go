@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"iter"
 	"log/slog"
 	"slices"
 	"strings"
@@ -80,8 +81,11 @@ type Router struct {
 	sessionCount uint64              // sessions served so far
 	refused      map[wire.RequestCode]uint64
 
-	dialled slots         // shared by upstreams that the relay dialled
-	changed chan struct{} // signalled when the namespaces of peers change
+	dialled slots // shared by upstreams that the relay dialled
+	// moved holds the namespaces for Published, and changed is signalled when there are some. moved is nil
+	// before the first call.
+	moved   map[string]moqt.Namespace
+	changed chan struct{}
 }
 
 // client is the peer of a session. Its methods handle the peer's requests.
@@ -452,16 +456,37 @@ func (r *Router) Leave(ns moqt.Namespace, up Upstream) {
 // Changed returns a channel that receives when Published may have changed.
 func (r *Router) Changed() <-chan struct{} { return r.changed }
 
-// Published lists the namespaces that peers of this relay publish.
-func (r *Router) Published() (list []moqt.Namespace) {
+// Published lists the namespaces that peers of this relay have published and withdrawn since the last
+// call. The first call lists all as published.
+func (r *Router) Published() (published, withdrawn []moqt.Namespace) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for o := range r.offers {
-		if _, ok := o.up.(peer); ok {
-			list = append(list, o.ns)
+	moved := r.moved
+	if moved == nil {
+		moved = map[string]moqt.Namespace{}
+		for o := range r.offers {
+			moved[o.ns.String()] = o.ns
 		}
 	}
-	return list
+	r.moved = map[string]moqt.Namespace{}
+	for _, ns := range moved {
+		if r.peerHas(r.offersAt.get(ns)) {
+			published = append(published, ns)
+		} else {
+			withdrawn = append(withdrawn, ns)
+		}
+	}
+	return published, withdrawn
+}
+
+// peerHas reports whether one of the offers is a peer's. The caller holds r.mu.
+func (r *Router) peerHas(offers iter.Seq[*offer]) bool {
+	for o := range offers {
+		if _, ok := o.up.(peer); ok {
+			return true
+		}
+	}
+	return false
 }
 
 // publishedHere reports whether a peer of this relay publishes a track. Other relays are served such
@@ -469,10 +494,8 @@ func (r *Router) Published() (list []moqt.Namespace) {
 func (r *Router) publishedHere(name moqt.TrackName) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for o := range r.offersAt.above(name.Namespace) {
-		if _, ok := o.up.(peer); ok {
-			return true
-		}
+	if r.peerHas(r.offersAt.above(name.Namespace)) {
+		return true
 	}
 	t := r.tracks[name.String()]
 	if t == nil {
@@ -519,9 +542,10 @@ func (r *Router) withdraw(o *offer) {
 	r.signal(o)
 }
 
-// signal signals changed if a peer's namespace has changed.
+// signal records a change of a peer's namespace for Published. The caller holds r.mu.
 func (r *Router) signal(o *offer) {
-	if _, ok := o.up.(peer); ok {
+	if _, ok := o.up.(peer); ok && r.moved != nil {
+		r.moved[o.ns.String()] = o.ns
 		select {
 		case r.changed <- struct{}{}:
 		default:
