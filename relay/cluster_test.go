@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -205,30 +206,56 @@ func TestClusterSecret(t *testing.T) {
 	}
 }
 
-// TestClusterUpgrade checks that viewers at another relay lose no frame while a relay is replaced, and
-// that later viewers are served.
+// TestClusterUpgrade checks that no viewer loses a frame while a relay is replaced, neither of its
+// publisher at another relay nor of another relay's publisher at this one, and that later viewers are
+// served.
 func TestClusterUpgrade(t *testing.T) {
 	secret := clusterSecret(t)
 	listen := freePort(t)
 	a, _ := upgradable(t, "--cluster", "test", "--cluster-secret", secret, "--cluster-listen", listen)
 	b, _ := startMember(t, secret, "--cluster-join", listen)
-	tr := origin.NewTrack(points, nil, origin.Limits{})
-	a.publish(tr)
-	b.awaitMetric("holocast_relay_cluster_routes", 1)
-	camera := newCamera(t, tr, 10_000)
-	before := watch(t, b, points)
-	camera.wait(before)
+	elsewhere := moqt.TrackName{Namespace: moqt.Namespace{"holocast", "elsewhere"}, Name: "points"}
+	type stream struct {
+		name        moqt.TrackName
+		at, watched *process
+		camera      *camera
+		viewers     []*watcher
+	}
+	streams := []*stream{{name: points, at: a, watched: b}, {name: elsewhere, at: b, watched: a}}
+	join := func() {
+		t.Helper()
+		for _, s := range streams {
+			w := watch(t, s.watched, s.name)
+			s.camera.wait(w)
+			s.viewers = append(s.viewers, w)
+		}
+		for _, s := range streams {
+			seen := s.camera.written()
+			eventually(t, "frames", func() bool { return s.camera.written() >= seen+30 })
+		}
+	}
+	for _, s := range streams {
+		tr := origin.NewTrack(s.name, nil, origin.Limits{})
+		var set origin.Set
+		set.Add(tr)
+		if _, err := s.at.dial(set.Handler()).PublishNamespace(t.Context(), s.name.Namespace); err != nil {
+			t.Fatal(err)
+		}
+		s.watched.awaitMetric("holocast_relay_cluster_routes", 1)
+		s.camera = newCamera(t, tr, 10_000)
+	}
+	join()
 	a.upgrade()
-	eventually(t, "the new process to join", func() bool {
-		return a.metric("holocast_relay_cluster_relays") == 1 && a.metric("holocast_relay_cluster_published_namespaces") == 1
-	})
-	after := watch(t, b, points)
-	camera.wait(after)
-	seen := camera.written()
-	eventually(t, "frames", func() bool { return camera.written() >= seen+30 })
-	camera.stop()
-	before.whole(t, "the viewer before", camera.written())
-	after.whole(t, "the viewer after", camera.written())
+	for _, series := range []string{"relays", "published_namespaces", "routes"} {
+		a.awaitMetric("holocast_relay_cluster_"+series, 1)
+	}
+	join()
+	for _, s := range streams {
+		s.camera.stop()
+		for i, w := range s.viewers {
+			w.whole(t, fmt.Sprint("viewer ", i, " of ", s.name), s.camera.written())
+		}
+	}
 	if strings.Contains(b.output(), "cluster: relay gone") {
 		t.Error("the upgraded relay counts as gone meanwhile")
 	}

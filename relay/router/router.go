@@ -81,7 +81,7 @@ type Router struct {
 	sessionCount uint64              // sessions served so far
 	refused      map[wire.RequestCode]uint64
 
-	dialled slots // shared by upstreams that the relay dialled
+	dialled map[Upstream]*dialledUpstream // with offers
 	// moved holds the namespaces for Published, and changed is signalled when there are some. moved is nil
 	// before the first call.
 	moved   map[string]moqt.Namespace
@@ -108,6 +108,12 @@ type offer struct {
 	up Upstream
 }
 
+// dialledUpstream is an upstream that is no peer.
+type dialledUpstream struct {
+	offers int
+	slots  slots
+}
+
 // discovery is a SUBSCRIBE_NAMESPACE or SUBSCRIBE_TRACKS request.
 type discovery struct {
 	c      *client
@@ -131,7 +137,7 @@ func New(cfg Config) *Router {
 		clients: map[*client]struct{}{}, closing: map[*track]struct{}{},
 		offers: map[*offer]struct{}{}, offersAt: newExactIndex[*offer](), offersUnder: newPrefixIndex[*offer](),
 		tracks: map[string]*track{}, tracksUnder: newPrefixIndex[*track](), discoveries: newExactIndex[*discovery](),
-		dialled: newSlots(), refused: map[wire.RequestCode]uint64{}, changed: make(chan struct{}, 1),
+		dialled: map[Upstream]*dialledUpstream{}, refused: map[wire.RequestCode]uint64{}, changed: make(chan struct{}, 1),
 	}
 	r.config.Store(&cfg)
 	return r
@@ -511,6 +517,14 @@ func (r *Router) add(o *offer) {
 	r.offers[o] = struct{}{}
 	r.offersAt.add(o.ns, o)
 	r.offersUnder.add(o.ns, o)
+	if _, ok := o.up.(peer); !ok {
+		d := r.dialled[o.up]
+		if d == nil {
+			d = &dialledUpstream{slots: newSlots()}
+			r.dialled[o.up] = d
+		}
+		d.offers++
+	}
 	r.notify(o.ns)
 	r.signal(o)
 }
@@ -538,6 +552,11 @@ func (r *Router) withdraw(o *offer) {
 	delete(r.offers, o)
 	r.offersAt.remove(o.ns, o)
 	r.offersUnder.remove(o.ns, o)
+	if d := r.dialled[o.up]; d != nil {
+		if d.offers--; d.offers == 0 {
+			delete(r.dialled, o.up)
+		}
+	}
 	r.notify(o.ns)
 	r.signal(o)
 }
