@@ -32,7 +32,7 @@ WEB_SOURCES  := $(shell find client-web/src client-web/index.html client-web/pac
 	client-web/*.ts ! -name '*.wasm' 2>/dev/null)
 
 .PHONY: help setup setup-test quic-go build web demo packages test test-deploy test-packages test-images arm64 \
-	test-arm64 sbom site test-site test-go test-race test-quic-go test-openflow test-web test-unity \
+	test-arm64 sbom site test-site test-go test-race test-quic-go test-openflow test-web test-unity test-in-step \
 	unity-package fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS) $(LAB)
 
 help: ## List the targets
@@ -83,8 +83,15 @@ BACKGROUND   := nice -n 19
 # Tests wait more than they compute, so three stages run at a time; each prints its output when it
 # ends. WITH adds targets: make test WITH=lint
 test: setup-test build ## Run all tests
-	@echo "three of these at a time: $(TESTS) $(WITH)"
-	@$(MAKE) --no-print-directory -j 3 --output-sync=recurse $(TESTS) $(WITH)
+	@echo "three of these at a time: $(TESTS) $(WITH); then test-in-step"
+	@failed=0; \
+	$(MAKE) --no-print-directory -j 3 --output-sync=recurse IN_STEP=later $(TESTS) $(WITH) || failed=1; \
+	$(MAKE) --no-print-directory test-in-step || failed=1; exit $$failed
+
+# Compares sound with pictures in real time. Runs alone: starved programs lag.
+test-in-step: setup-test build
+	cd client-web && npm run --silent test:e2e sound
+	client-unity/verify/verify.sh in-step
 
 # The longest tests, started before all others.
 LONGEST := ./tools/holocast ./relay ./capture-server \
@@ -109,13 +116,14 @@ test-openflow: setup-test build
 	netfunc/openflow/test.sh
 
 test-web: setup-test build ## Test the web viewer, also in Chromium
-	cd client-web && npm run --silent test && npm run --silent test:e2e
+	cd client-web && npm run --silent test && npm run --silent test:e2e $(if $(IN_STEP),-- --exclude '**/sound.test.ts')
 
 test-unity: setup-test build ## Test the Unity client without Unity (needs cargo)
 	cd client-unity/native && $(BACKGROUND) cargo test --quiet --locked --workspace --profile verify --no-run
 	$(MAKE) -C client-unity/native --no-print-directory test
 	cd client-unity/native && $(BACKGROUND) cargo build --quiet --locked --profile verify -p capi
 	client-unity/verify/verify.sh
+	$(if $(IN_STEP),,client-unity/verify/verify.sh in-step)
 
 # Where the workflow unity-native collects the libraries.
 LIBRARIES    ?= client-unity/native/plugins

@@ -201,7 +201,10 @@ func (s unsolvedStudio) solve(ctx context.Context, m *points.Medium, log *slog.L
 	}
 	poses := byNumber(solved.Poses, s.numbers)
 	if err == nil {
-		err = errors.Join(m.Place(poses), m.Match(byNumber(solved.Gains, s.numbers)))
+		err = m.Place(poses)
+	}
+	if err == nil {
+		err = m.Match(byNumber(solved.Gains, s.numbers))
 	}
 	if ctx.Err() != nil {
 		return

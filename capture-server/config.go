@@ -88,8 +88,8 @@ func defaultConfig() Config {
 	c.FPS, c.DepthMode, c.ColorMode = 30, string(camera.NFOVUnbinned), string(camera.Color720P)
 	c.Loop = true
 	c.Calibration = calibrationAuto
-	c.Points.Geometry, c.Points.Grazing = string(depthmap.DepthGeometry), 10
-	c.Points.ColorInset, c.Points.MatchColors = 1, true
+	c.Points.Geometry, c.Points.Grazing = string(depthmap.DepthGeometry), depthmap.DefaultGrazing
+	c.Points.ColorInset, c.Points.MatchColors = depthmap.DefaultColorInset, true
 	c.Layout, c.Descriptions, c.Low, c.Thin = "a", 1, true, true
 	c.Delivery = catalog.DeliveryStream
 	c.DeliveryTimeout = 500 * time.Millisecond

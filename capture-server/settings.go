@@ -214,8 +214,8 @@ A position in studio space, in millimetres, makes the sound spatial: default,pos
 	},
 	{
 		Key: "high", Help: "Also publish each camera as lossy video, at a tenth of the bit rate or less.",
-		More: "The tracks are points/<camera>/high, medium (half the bit rate) and low (a quarter of the points), " +
-			"encoded only while watched.",
+		More: "The tracks are points/<camera>/high, medium (3/4 of its bit rate), fair (3/5) and low (1/6, a " +
+			"quarter of the points), encoded only while watched.",
 	},
 	{
 		Key: "bitrate", Help: "Total bit rate of all cameras in quality high, such as 16M; implies high.",

@@ -387,7 +387,7 @@ func TestBusyMicrophone(t *testing.T) {
 	l.hear()
 	suspend("1")
 	l.server.Line("microphone gone, perhaps unplugged or used by another program")
-	l.see(60) // 6 s, in which it is opened again and again
+	l.see(60) // 6 s of attempts to open it
 	suspend("0")
 	l.server.Line("microphone is back")
 	l.hear()

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"holocast/internal/camera"
+	"holocast/internal/vec3"
 )
 
 // Marker order on LiveScan3D's four-sided boxes, seen from above.
@@ -33,7 +34,7 @@ func box(order []float64, width float64) Placement {
 	p := make(Placement)
 	for id, degrees := range order {
 		r := turn(0, degrees, 0)
-		p[id] = camera.Transform{R: r, T: scaled(outward(r), width/2)}
+		p[id] = camera.Transform{R: r, T: vec3.Scale(outward(r), width/2)}
 	}
 	return p
 }
@@ -52,10 +53,6 @@ func turn(x, y, z float64) [9]float64 {
 
 // outward returns the direction that points out of the paper.
 func outward(r [9]float64) [3]float64 { return [3]float64{r[2], r[5], r[8]} }
-
-func scaled(v [3]float64, by float64) [3]float64 { return [3]float64{v[0] * by, v[1] * by, v[2] * by} }
-
-func length(v [3]float64) float64 { return math.Sqrt(dot(v, v)) }
 
 // Limits of a marker file.
 const (
@@ -94,16 +91,16 @@ func ReadBox(r io.Reader) (at Placement, notes []string, err error) {
 		if e.at == ([3]float64{}) {
 			continue
 		}
-		pose := camera.Transform{R: turn(e.angles[0], e.angles[1], e.angles[2]), T: scaled(e.at, 1000)}
+		pose := camera.Transform{R: turn(e.angles[0], e.angles[1], e.angles[2]), T: vec3.Scale(e.at, 1000)}
 		if inverse {
 			pose.R = camera.Transform{R: pose.R}.Inverse().R
 		}
-		if side := outward(pose.R); dot(side, pose.T) < 0.7*length(pose.T) {
-			pose.T = scaled(side, length(pose.T))
+		if side := outward(pose.R); vec3.Dot(side, pose.T) < 0.7*vec3.Length(pose.T) {
+			pose.T = vec3.Scale(side, vec3.Length(pose.T))
 			notes = append(notes, fmt.Sprintf("marker %d is at %v m, not on the side that it faces: moved there", e.id, e.at))
 		}
 		for id, other := range at {
-			if dot(outward(other.R), outward(pose.R)) > 0.7 {
+			if vec3.Dot(outward(other.R), outward(pose.R)) > 0.7 {
 				return nil, nil, fmt.Errorf("line %d: markers %d and %d are on the same side of the box", e.line, id, e.id)
 			}
 		}
@@ -141,7 +138,7 @@ func readEntries(r io.Reader) (entries []markerEntry, err error) {
 			continue // a title or comment
 		}
 		v, ok := triple(rest)
-		if !ok || position && length(v) > farMarker {
+		if !ok || position && vec3.Length(v) > farMarker {
 			return nil, fmt.Errorf("line %d: %.60q does not give x, y and z (want three numbers; positions in metres, "+
 				"at most %d m from the middle)", i+1, strings.TrimSpace(line), farMarker)
 		}
@@ -192,10 +189,10 @@ func inverted(entries []markerEntry) bool {
 	for _, e := range entries {
 		r := turn(e.angles[0], e.angles[1], e.angles[2])
 		back := camera.Transform{R: r}.Inverse().R
-		if dot(outward(back), e.at) > 0.7*length(e.at) {
+		if vec3.Dot(outward(back), e.at) > 0.7*vec3.Length(e.at) {
 			balance++
 		}
-		if dot(outward(r), e.at) > 0.7*length(e.at) {
+		if vec3.Dot(outward(r), e.at) > 0.7*vec3.Length(e.at) {
 			balance--
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"holocast/internal/camera"
+	"holocast/internal/vec3"
 )
 
 // published returns a LiveScan3D file for a box, in the form that LiveScan3D writes. x is half the
@@ -75,7 +76,7 @@ func TestReadBox(t *testing.T) {
 			}
 			for id, want := range c.want {
 				off := got[id].Inverse().Compose(want)
-				if length(off.T) > 0.01 || off.R[0]+off.R[4]+off.R[8] < 2.9999 {
+				if vec3.Length(off.T) > 0.01 || off.R[0]+off.R[4]+off.R[8] < 2.9999 {
 					t.Errorf("marker %d: %v, want %v", id, got[id], want)
 				}
 			}
@@ -138,7 +139,7 @@ func TestFindBox(t *testing.T) {
 		c, err := findBox(take, setting)
 		if err != nil || len(c.options) != options {
 			t.Errorf("%s: %v, %v", what, c, err)
-		} else if got := length(c.options[0][1].T); math.Abs(got-marker1) > 0.01 {
+		} else if got := vec3.Length(c.options[0][1].T); math.Abs(got-marker1) > 0.01 {
 			t.Errorf("%s: marker 1 is %.1f mm from the middle, want %.1f", what, got, marker1)
 		}
 	}
@@ -199,7 +200,7 @@ func TestPublishedBoxes(t *testing.T) {
 			try := func(box choice) (off float64, err error) {
 				poses, residual, err := solveAny(t.Context(), views, box)
 				for i, pose := range poses {
-					off = max(off, length(pose.Inverse().Compose(truth[i]).T))
+					off = max(off, vec3.Length(pose.Inverse().Compose(truth[i]).T))
 				}
 				t.Logf("%.1f mm off, %+v, %v", off, residual, err)
 				return off, err

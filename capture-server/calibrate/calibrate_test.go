@@ -12,6 +12,7 @@ import (
 
 	"holocast/capture-server/source/synthetic"
 	"holocast/internal/camera"
+	"holocast/internal/vec3"
 )
 
 // ink is a printed marker's brightness at (x, y), in units of half the side of its square, y down:
@@ -193,7 +194,7 @@ func (r room) view(t *testing.T, name string, pose camera.Transform) View {
 
 // lookAt returns the pose of a level camera at eye that looks at the origin.
 func lookAt(eye [3]float64) camera.Transform {
-	length := math.Sqrt(dot(eye, eye))
+	length := math.Sqrt(vec3.Dot(eye, eye))
 	f := [3]float64{-eye[0] / length, -eye[1] / length, -eye[2] / length}
 	flat := math.Hypot(f[0], f[2])
 	right := [3]float64{-f[2] / flat, 0, f[0] / flat}
@@ -221,7 +222,7 @@ func TestSolveFindsKnownPoses(t *testing.T) {
 	for i, pose := range poses {
 		off := pose.Inverse().Compose(truth[i])
 		angle := math.Acos(min(1, (off.R[0]+off.R[4]+off.R[8]-1)/2)) * 180 / math.Pi
-		moved := math.Sqrt(dot(off.T, off.T))
+		moved := math.Sqrt(vec3.Dot(off.T, off.T))
 		if angle > 0.15 || moved > 6 {
 			t.Errorf("camera %d is %.1f mm and %.2f° off", i, moved, angle)
 		}
@@ -322,7 +323,7 @@ func TestRealStudio(t *testing.T) {
 			t.Errorf("%s is at %.0f mm", name, p.T)
 		}
 		forward := [3]float64{p.R[2], p.R[5], p.R[8]}
-		if dot(forward, p.T) > -0.9*math.Sqrt(dot(p.T, p.T)) {
+		if vec3.Dot(forward, p.T) > -0.9*math.Sqrt(vec3.Dot(p.T, p.T)) {
 			t.Errorf("%s looks away from the box: %.2f from %.0f", name, forward, p.T)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"holocast/capture-server/depthmap"
 	"holocast/internal/camera"
+	"holocast/internal/srgb"
 )
 
 // ColorResidual measures how well the colours of surfaces seen by several cameras agree.
@@ -97,7 +98,7 @@ func (v *View) light(k int) (light [3]float64, ok bool) {
 		}
 	}
 	for c := range light {
-		light[c] = math.Log(depthmap.Linear(mean[c]))
+		light[c] = math.Log(srgb.Linear(mean[c]))
 	}
 	return light, true
 }
@@ -160,8 +161,8 @@ func colorResidual(pairs []colorPair, gains []depthmap.Gain) ColorResidual {
 	for _, p := range pairs {
 		for c := range 3 {
 			a, b := math.Exp(p.a[c]), math.Exp(p.b[c])
-			before = append(before, 255*math.Abs(depthmap.SRGB(a)-depthmap.SRGB(b)))
-			after = append(after, 255*math.Abs(depthmap.SRGB(a*gains[p.i][c])-depthmap.SRGB(b*gains[p.j][c])))
+			before = append(before, 255*math.Abs(srgb.Encode(a)-srgb.Encode(b)))
+			after = append(after, 255*math.Abs(srgb.Encode(a*gains[p.i][c])-srgb.Encode(b*gains[p.j][c])))
 		}
 	}
 	r := ColorResidual{Pairs: len(pairs)}

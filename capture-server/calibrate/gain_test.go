@@ -6,6 +6,7 @@ import (
 
 	"holocast/capture-server/depthmap"
 	"holocast/internal/camera"
+	"holocast/internal/srgb"
 )
 
 // colored returns views of the room by cameras whose exposures differ by gains, in linear light.
@@ -24,8 +25,8 @@ func colored(t *testing.T, poses []camera.Transform, gains []depthmap.Gain) []Vi
 			}
 			_, gray, _ := scene.cast(pose.T, turn.Apply([3]float64{float64(rays.X[k]), float64(rays.Y[k]), 1}))
 			for c, tint := range [3]float64{1, 0.8, 0.6} {
-				light := tint * depthmap.Linear(float64(gray)/255) / gains[i][c]
-				v.Color[3*k+c] = byte(255*depthmap.SRGB(light) + 0.5)
+				light := tint * srgb.Linear(float64(gray)/255) / gains[i][c]
+				v.Color[3*k+c] = byte(255*srgb.Encode(light) + 0.5)
 			}
 		}
 		views[i] = v

@@ -11,6 +11,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 
 	"holocast/internal/camera"
+	"holocast/internal/vec3"
 )
 
 // Residual measures how well surfaces seen by several cameras coincide, as distances from one
@@ -217,15 +218,13 @@ func (s *surface) normal(x, y int) bool {
 		(c1*b[0] + c3*b[1] + c4*b[2]) / det,
 		(c2*b[0] + c4*b[1] + c5*b[2]) / det,
 	}
-	n = scaled(n, 1/length(n))
-	if math.Abs(dot(n, center)) < grazing*length(center) {
+	n = vec3.Scale(n, 1/vec3.Length(n))
+	if math.Abs(vec3.Dot(n, center)) < grazing*vec3.Length(center) {
 		return false
 	}
 	s.normals[y*w+x] = n
 	return true
 }
-
-func dot(a, b [3]float64) float64 { return a[0]*b[0] + a[1]*b[1] + a[2]*b[2] }
 
 // pair is a reading of view i matched with the surface of view j, in studio space.
 type pair struct {
@@ -254,17 +253,17 @@ func match(surfaces []*surface, poses []camera.Transform, gate float64, found fu
 				}
 				k := int(v+0.5)*to.lens.Width + int(u+0.5)
 				n := to.normals[k]
-				if n == ([3]float64{}) || dot(n, turn.Apply(from.normals[s])) < 0.87 {
+				if n == ([3]float64{}) || vec3.Dot(n, turn.Apply(from.normals[s])) < 0.87 {
 					continue
 				}
 				q := to.points[k]
 				d := [3]float64{p[0] - q[0], p[1] - q[1], p[2] - q[2]}
-				if dot(d, d) > gate*gate {
+				if vec3.Dot(d, d) > gate*gate {
 					continue
 				}
 				found(pair{
 					i: i, j: j, from: s, to: k, point: poses[i].Apply(from.points[s]), normal: back.Apply(n),
-					distance: dot(n, d),
+					distance: vec3.Dot(n, d),
 				})
 			}
 		}
@@ -425,7 +424,7 @@ func solveAny(ctx context.Context, views []View, box choice) (
 		if failed == nil && len(box.options) > 1 {
 			failed = r.refuse(maxGuess)
 		}
-		if width := 2 * length(at[0].T); failed == nil && box.guessed && math.Abs(r.Size/0.4-width) > 0.1*width {
+		if width := 2 * vec3.Length(at[0].T); failed == nil && box.guessed && math.Abs(r.Size/0.4-width) > 0.1*width {
 			failed = fmt.Errorf("calibrate: %w: markers %.0f mm wide belong to a box of about %.0f mm, not %.0f mm; set "+
 				"markerBox", ErrDisagree, 2*r.Size, r.Size/0.4, width)
 		}

@@ -18,7 +18,7 @@ import (
 // boxWidth is the width in millimetres of LiveScan3D's box for markers printed on A4.
 const boxWidth = 210
 
-// Studio is a solved studio. Maps are by camera name.
+// Studio holds the solved positions and colors of a studio's cameras. Maps are keyed by camera name.
 type Studio struct {
 	Poses    map[string]camera.Transform // from depth camera space to studio space
 	Gains    map[string]depthmap.Gain

@@ -21,6 +21,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 
 	"holocast/internal/camera"
+	"holocast/internal/vec3"
 )
 
 // View is one camera's capture.
@@ -180,7 +181,7 @@ func measure(v *View, on *surface, m marker) (s sighting, ok bool) {
 	if !ok {
 		return s, false
 	}
-	if center := centroid(readings); math.Abs(dot(normal, center)) < grazing*length(center) {
+	if center := centroid(readings); math.Abs(vec3.Dot(normal, center)) < grazing*vec3.Length(center) {
 		return s, false
 	}
 	back := v.Calibration.DepthToColor.Inverse()

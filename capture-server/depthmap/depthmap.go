@@ -34,6 +34,12 @@ const (
 	ColorGeometry Geometry = "color"
 )
 
+// Defaults of capture-server for Config.
+const (
+	DefaultGrazing    = 10 // degrees
+	DefaultColorInset = 1  // pixels
+)
+
 // Config configures a Mapper. The zero value keeps every point, in depth geometry, with the camera
 // at the studio's origin.
 type Config struct {
@@ -53,9 +59,9 @@ type Config struct {
 	Isolated Isolated
 	Erode    Erode
 
-	// ColorInset takes the colours of points on the edge of a surface from this many pixels inside it,
-	// in depth geometry: at the edge itself the colour camera sees some of what is behind it or in
-	// front. 0 is off, at most 3.
+	// ColorInset takes the colors of points on the edge of a surface from this many depth pixels
+	// inside it: at the edge itself the color camera mixes in the foreground or background. 0 is
+	// off, at most 3.
 	ColorInset int
 
 	// Pose maps the depth camera's space to studio space. The zero Transform is Identity.

@@ -5,7 +5,8 @@ import "C"
 
 import (
 	"fmt"
-	"math"
+
+	"holocast/internal/srgb"
 )
 
 // Gain multiplies a camera's red, green and blue in linear light. The zero Gain is 1, 1, 1.
@@ -27,22 +28,6 @@ func (g Gain) Validate() error {
 	return nil
 }
 
-// Linear returns the linear light of an sRGB value, both 0 to 1 (IEC 61966-2-1).
-func Linear(v float64) float64 {
-	if v <= 0.04045 {
-		return v / 12.92
-	}
-	return math.Pow((v+0.055)/1.055, 2.4)
-}
-
-// SRGB returns the sRGB value, 0 to 1, of linear light. Light above 1 is 1.
-func SRGB(light float64) float64 {
-	if light <= 0.0031308 {
-		return 12.92 * light
-	}
-	return min(1.055*math.Pow(light, 1/2.4)-0.055, 1)
-}
-
 // levels maps sRGB levels, [channel][level].
 type levels [3][256]byte
 
@@ -54,11 +39,14 @@ func (g Gain) levels() *levels {
 	var l levels
 	for c := range l {
 		for level := range l[c] {
-			l[c][level] = byte(255*SRGB(g[c]*Linear(float64(level)/255)) + 0.5)
+			l[c][level] = byte(255*srgb.Encode(g[c]*srgb.Linear(float64(level)/255)) + 0.5)
 		}
 	}
 	return &l
 }
+
+// Apply multiplies the colors of the pixels with depth; rgb holds three bytes for each.
+func (g Gain) Apply(depth []uint16, rgb []byte) { g.levels().apply(depth, rgb) }
 
 // apply maps the colours of the pixels with depth. A nil l changes none.
 func (l *levels) apply(depth []uint16, rgb []byte) {

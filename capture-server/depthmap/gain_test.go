@@ -8,6 +8,7 @@ import (
 	"holocast/capture-server/source"
 	"holocast/internal/camera"
 	"holocast/internal/pointcloud"
+	"holocast/internal/srgb"
 )
 
 // TestGain checks that a gain multiplies linear light, in every geometry and format, and that a new
@@ -43,7 +44,7 @@ func TestGain(t *testing.T) {
 					checked++
 					for c, g := range gain {
 						level := before.Color[3*i+c]
-						want := 255 * SRGB(g*Linear(float64(level)/255))
+						want := 255 * srgb.Encode(g*srgb.Linear(float64(level)/255))
 						if got := after.Color[3*i+c]; math.Abs(float64(got)-want) > 0.51 {
 							t.Fatalf("pixel %d, channel %d: %d becomes %d, want %.1f", i, c, level, got, want)
 						}

@@ -86,7 +86,7 @@ func newPipeline(of *Medium, number int, c Camera) (*pipeline, error) {
 	qualities := []string{qualityFull}
 	switch {
 	case of.cfg.High:
-		qualities = append(qualities, qualityHigh, qualityMedium, qualityLow)
+		qualities = append(qualities, qualityHigh, qualityMedium, qualityFair, qualityLow)
 	case of.cfg.Low:
 		qualities = append(qualities, qualityLow)
 	}

@@ -18,12 +18,17 @@ import (
 const (
 	qualityFull   = "full"
 	qualityHigh   = "high"   // layout W, at a tenth of the bit rate
-	qualityMedium = "medium" // the same at half the bit rate of high
+	qualityMedium = "medium" // the same at 3/4 of the bit rate of high
+	qualityFair   = "fair"   // the same at 3/5 of the bit rate of high
 	qualityLow    = "low"    // every second pixel in x and y, in layout W if there is a high
 )
 
-// coarser is added to the quantizers of qualities in layout W.
-var coarser = map[string]int{qualityHigh: 0, qualityMedium: 8, qualityLow: 4}
+// coarser is added to the quantizers of qualities in layout W. The steps leave most of the bit rate
+// to the cameras that the viewer sees (docs/results/wan.md).
+var coarser = map[string]int{qualityHigh: 0, qualityMedium: 4, qualityFair: 8, qualityLow: 12}
+
+// perPixel is the bit rate per pixel relative to quality high (docs/results/wan.md).
+var perPixel = map[string]float64{qualityHigh: 1, qualityMedium: 0.75, qualityFair: 0.6, qualityLow: 0.65}
 
 // pointsTrack is one quality of one camera. Only the encoding goroutine publishes on it.
 type pointsTrack struct {
@@ -79,15 +84,15 @@ func (t *pointsTrack) bitrate(l *pipeline) int64 {
 	if t.video == nil {
 		return int64(rate)
 	}
-	if limit := l.m.cfg.Bitrate; limit > 0 && t.quality != qualityLow {
-		rate = min(rate, limit/float64(len(l.m.pipelines)))
+	if limit := l.m.cfg.Bitrate; limit > 0 {
+		limit /= float64(len(l.m.pipelines))
+		if t.quality == qualityLow {
+			limit /= 4
+		}
+		rate = min(rate, limit)
 	}
-	return int64(rate * math.Exp2(-float64(coarser[t.quality])/bitsHalve))
+	return int64(rate * perPixel[t.quality])
 }
-
-// bitsHalve is the quantizer increase that halves the bit rate of a track in layout W, including its
-// map of constant size.
-const bitsHalve = 8
 
 // descriptions returns the number of objects per frame.
 func (t *pointsTrack) descriptions(configured int) int {

@@ -2,7 +2,9 @@
 # Verifies the Unity client without Unity. See README.md; `make test-unity` runs it.
 #
 #   verify.sh [STEP…]      build api package unit layout plugins shaders pictures end-to-end; default: all
-#   verify.sh build times  times points and surfaces on lavapipe, as JSON
+#   verify.sh in-step      compares sound with pictures, after build; needs an idle machine
+#   verify.sh build shaders times
+#                          times points and surfaces on lavapipe, as JSON
 #   verify.sh released FOLDER
 #                          checks a released package
 set -euo pipefail
@@ -54,6 +56,9 @@ for step in "${steps[@]}"; do
 	echo "== $step"
 	case $step in
 	pictures | times)
+		if [[ $step == times ]]; then
+			(cd "$root/client-unity/native" && cargo build --quiet --locked --profile verify -p capi)
+		fi
 		publisher
 		CARGO_TARGET_DIR=$tools/draw cargo build --quiet --release --locked \
 			--manifest-path "$here/shaders/draw/Cargo.toml"
@@ -64,10 +69,14 @@ for step in "${steps[@]}"; do
 		# "no growth" takes longest but mostly waits: run it in parallel.
 		run end-to-end "$root" "no growth" >"$out/no-growth.log" 2>&1 &
 		failed=
-		run end-to-end "$root" "-no growth" || failed=1
+		run end-to-end "$root" "-no growth" "-in step" || failed=1
 		wait $! || failed=1
 		cat "$out/no-growth.log"
 		[[ -z $failed ]]
+		;;
+	in-step)
+		publisher
+		run end-to-end "$root" "in step"
 		;;
 	package)
 		verify package

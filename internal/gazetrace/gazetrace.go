@@ -13,7 +13,6 @@ package gazetrace
 import (
 	"bufio"
 	"compress/gzip"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -21,9 +20,9 @@ import (
 	"os"
 	"slices"
 	"sort"
-	"strconv"
 	"strings"
 
+	"holocast/internal/columns"
 	"holocast/internal/tile360"
 )
 
@@ -61,51 +60,29 @@ func Read(r io.Reader) ([]Trace, error) {
 		defer func() { _ = z.Close() }()
 		buffered = bufio.NewReader(z)
 	}
-	if mark, _ := buffered.Peek(3); string(mark) == "\ufeff" { // byte order mark, as spreadsheets write it
-		_, _ = buffered.Discard(3) // just peeked
-	}
-	rows := csv.NewReader(buffered)
-	rows.ReuseRecord = true
-	header, err := rows.Read()
+	rows, err := columns.NewReader(buffered, MaxSamples)
 	if err != nil {
-		return nil, fmt.Errorf("head trace: no header line: %w", err)
+		return nil, fmt.Errorf("head trace: %w", err)
 	}
-	column := map[string]int{}
-	for i, name := range header {
-		column[strings.ToLower(strings.TrimSpace(name))] = i
-	}
-	named := func(names ...string) []int {
-		var at []int
-		for _, name := range names {
-			i, ok := column[name]
-			if !ok {
-				return nil
-			}
-			at = append(at, i)
-		}
-		return at
-	}
-	vector, angles := named("t", "x", "y", "z"), named("t", "yaw", "pitch")
+	vector, angles := rows.Find("t", "x", "y", "z"), rows.Find("t", "yaw", "pitch")
 	if vector == nil && angles == nil {
-		return nil, fmt.Errorf("head trace: columns %q; want t and x, y, z or t and yaw, pitch", strings.Join(header, ","))
+		return nil, fmt.Errorf("head trace: columns %q; want t and x, y, z or t and yaw, pitch", rows.Header())
 	}
+	names := [2][]int{rows.Find("video"), rows.Find("user")}
 	var traces []Trace
 	viewing := map[[2]string]int{}
-	for n := 0; ; n++ {
-		row, err := rows.Read()
+	for {
+		err := rows.Next()
 		if err == io.EOF {
 			break
 		}
 		if err != nil {
 			return nil, fmt.Errorf("head trace: %w", err)
 		}
-		line, _ := rows.FieldPos(0)
-		if n == MaxSamples {
-			return nil, fmt.Errorf("head trace: line %d: more than %d samples", line, MaxSamples)
-		}
+		line := rows.Line()
 		var s tile360.Sample
 		if vector != nil {
-			v, err := numbers(row, vector)
+			v, err := numbers(rows, vector)
 			if err != nil {
 				return nil, fmt.Errorf("head trace: line %d: %w", line, err)
 			}
@@ -114,16 +91,16 @@ func Read(r io.Reader) ([]Trace, error) {
 			}
 			s = tile360.Sample{T: v[0], Gaze: tile360.Vec{X: v[1], Y: v[2], Z: v[3]}.Unit()}
 		} else {
-			v, err := numbers(row, angles)
+			v, err := numbers(rows, angles)
 			if err != nil {
 				return nil, fmt.Errorf("head trace: line %d: %w", line, err)
 			}
 			s = tile360.Sample{T: v[0], Gaze: tile360.Direction(v[1]*math.Pi/180, v[2]*math.Pi/180)}
 		}
 		var key [2]string
-		for i, name := range []string{"video", "user"} {
-			if c, ok := column[name]; ok {
-				key[i] = row[c]
+		for i, at := range names {
+			if at != nil {
+				key[i] = rows.Text(at[0])
 			}
 		}
 		at, ok := viewing[key]
@@ -144,11 +121,10 @@ func Read(r io.Reader) ([]Trace, error) {
 	return traces, nil
 }
 
-func numbers(row []string, columns []int) (v [4]float64, err error) {
-	for i, c := range columns {
-		if v[i], err = strconv.ParseFloat(strings.TrimSpace(row[c]), 64); err != nil || math.IsNaN(v[i]) ||
-			math.IsInf(v[i], 0) {
-			return v, fmt.Errorf("%q is not a number", row[c])
+func numbers(rows *columns.Reader, at []int) (v [4]float64, err error) {
+	for i, c := range at {
+		if v[i], err = rows.Number(c); err != nil {
+			return v, err
 		}
 	}
 	return v, nil

@@ -173,7 +173,7 @@ func TestHurry(t *testing.T) {
 	}
 }
 
-// TestLimit limits the delay of sound of which some or all packets arrive late.
+// TestLimit limits the delay of sound when some or all packets arrive late.
 func TestLimit(t *testing.T) {
 	const latest = 100_000
 	for _, c := range []struct {

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+
+	"holocast/internal/srgb"
 )
 
 // glTF 2.0 (https://registry.khronos.org/glTF/specs/2.0/glTF-2.0.html), sections 3.6, 3.7, 3.9 and 4.4.
@@ -180,16 +182,10 @@ func (m *Mesh) writeBuffer(w io.Writer) error {
 	return err
 }
 
-// linearTable maps sRGB values (IEC 61966-2-1) to linear ones of 16 bits.
+// linearTable maps sRGB values to linear ones of 16 bits.
 func linearTable() (t [256]uint16) {
 	for i := range t {
-		v := float64(i) / 255
-		if v <= 0.04045 {
-			v /= 12.92
-		} else {
-			v = math.Pow((v+0.055)/1.055, 2.4)
-		}
-		t[i] = uint16(math.Round(v * math.MaxUint16))
+		t[i] = uint16(math.Round(srgb.Linear(float64(i)/255) * math.MaxUint16))
 	}
 	return t
 }

@@ -1,11 +1,10 @@
 // Package plyfile reads and writes point clouds as PLY files (Turk, "The PLY Polygon File Format",
 // 1994).
 //
-// It writes binary little-endian files with float x y z in metres and uchar red green blue, and meshes with float
-// nx ny nz and triangles. It
-// reads the vertices of binary little-endian and ASCII files, and tolerates known faults in the
-// headers of volumetric capture tools: scalar types without the word "property", and normals
-// declared in that way but missing from the data.
+// It writes binary little-endian files: float x y z in metres and uchar red green blue, and for
+// meshes also float nx ny nz and triangles. It reads the vertices of binary little-endian and ASCII
+// files, and tolerates known faults in the headers of volumetric capture tools: scalar types without
+// the word "property", and normals declared in that way but missing from the data.
 package plyfile
 
 import (

@@ -6,6 +6,7 @@ import (
 
 	"holocast/internal/mesh"
 	"holocast/internal/pointcloud"
+	"holocast/internal/vec3"
 )
 
 // Mesh returns a camera's frame as triangles between neighboring pixels, in the common space. Vertices are shared
@@ -120,7 +121,7 @@ func (b *meshBuilder) vertex(at int) uint32 {
 	x, y, z := at%b.Grid.Width, at/b.Grid.Width, float64(b.Grid.Depth[at])
 	p := b.Pose.Apply([3]float64{float64(b.Rays.X[at]) * z, float64(b.Rays.Y[at]) * z, z})
 	normal, _ := b.normal(x, y, float32(z))
-	n := unit(minus(b.Pose.Apply(normal), b.Pose.T))
+	n := vec3.Unit(vec3.Sub(b.Pose.Apply(normal), b.Pose.T))
 	for k := range 3 {
 		b.mesh.XYZ = append(b.mesh.XYZ, float32(p[k]))
 		b.mesh.Normals = append(b.mesh.Normals, float32(n[k]))

@@ -9,6 +9,7 @@ import (
 	"holocast/internal/camera"
 	"holocast/internal/mesh"
 	"holocast/internal/pointcloud"
+	"holocast/internal/vec3"
 )
 
 // studio is a pose that rotates about two axes and translates.
@@ -97,12 +98,12 @@ func checkTriangles(t *testing.T, s Surface, m *mesh.Mesh) {
 				t.Fatalf("an edge spans %.1f mm at %.0f mm, more than the bound", d, z)
 			}
 		}
-		if front := cross(minus(p[1], p[0]), minus(p[2], p[0])); dot(front, p[0]) >= 0 {
+		if front := vec3.Cross(vec3.Sub(p[1], p[0]), vec3.Sub(p[2], p[0])); vec3.Dot(front, p[0]) >= 0 {
 			t.Fatalf("triangle %d at %v faces away from the sensor", i/3, p)
 		}
 		for k, v := range m.Triangles[i : i+3] {
 			n := rotation.Apply(vec(m.Normals[3*v:]))
-			if dot(n, p[k]) >= 0 || math.Abs(length(n)-1) > 1e-5 {
+			if vec3.Dot(n, p[k]) >= 0 || math.Abs(vec3.Length(n)-1) > 1e-5 {
 				t.Fatalf("normal %v at %v", n, p[k])
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"holocast/internal/pointcloud"
+	"holocast/internal/vec3"
 )
 
 // An orbit's viewer sees its target in the middle of the picture, and is where azimuth and elevation say.
@@ -29,8 +30,8 @@ func TestOrbitEye(t *testing.T) {
 			if err := eye.Validate(); err != nil {
 				t.Fatalf("the picture is mirrored: %v", err)
 			}
-			at, target := minus(eye.Inverse().T, o.Center), eye.Apply(o.Center)
-			if length(minus(at, tt.at)) > 1e-6 || length(minus(target, [3]float64{0, 0, 1000})) > 1e-6 {
+			at, target := vec3.Sub(eye.Inverse().T, o.Center), eye.Apply(o.Center)
+			if vec3.Length(vec3.Sub(at, tt.at)) > 1e-6 || vec3.Length(vec3.Sub(target, [3]float64{0, 0, 1000})) > 1e-6 {
 				t.Errorf("viewer at %v, sees the target at %v", at, target)
 			}
 		})

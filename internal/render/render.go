@@ -277,7 +277,7 @@ func turned(azimuth, elevation float64) [9]float64 {
 	}
 }
 
-// aim rotates and places the camera so that nearly all points fit.
+// aim rotates and places the camera to fit nearly all points.
 func (v *view) aim(s scene, azimuth, elevation float64) {
 	v.rotation = turned(azimuth, elevation)
 	v.origin, v.flip = s.centre, s.flip

@@ -7,6 +7,7 @@ import (
 
 	"holocast/internal/camera"
 	"holocast/internal/pointcloud"
+	"holocast/internal/vec3"
 )
 
 // Surface is one camera's frame: a grid, the rays of its pixels, and the pose that maps the grid's
@@ -145,7 +146,7 @@ func (s *sheet) ray(x, y float64) (float64, float64, bool) {
 
 // normal estimates the surface's normal in camera space, from readings up to three pixels away, as
 // the sensor's noise between neighbors is of the order of their distance. inside is the share of
-// the four directions in which the surface extends that far.
+// the four readings at that distance that belong to the surface.
 func (s *sheet) normal(x, y int, z float32) (normal [3]float64, inside float32) {
 	slope := func(dx, dy int) float64 {
 		ends, at := [2]float64{float64(z), float64(z)}, [2]int{}
@@ -168,20 +169,20 @@ func (s *sheet) normal(x, y int, z float32) (normal [3]float64, inside float32) 
 	gx, gy := slope(1, 0), slope(0, 1)
 	i := y*s.Grid.Width + x
 	rx, ry, step := float64(s.Rays.X[i]), float64(s.Rays.Y[i]), float64(z)/s.focal
-	return cross([3]float64{rx * gy, step + ry*gy, gy}, [3]float64{step + rx*gx, ry * gx, gx}), inside
+	return vec3.Cross([3]float64{rx * gy, step + ry*gy, gy}, [3]float64{step + rx*gx, ry * gx, gx}), inside
 }
 
 // weight is a camera's share of a sample's color: large where it sees the surface frontally, from
-// nearby, from the viewer's direction, and away from edges. toSensor and toEye are unit vectors from the surface;
-// distance is the sensor's in millimetres.
+// nearby, from the viewer's direction, and away from edges. toSensor and toEye are unit vectors from
+// the surface; distance is the sensor's in millimetres.
 func weight(normal, toSensor, toEye [3]float64, inside float32, distance float64) float32 {
-	facing, similar := max(dot(normal, toSensor), 0), max(dot(toSensor, toEye), 0)
+	facing, similar := max(vec3.Dot(normal, toSensor), 0), max(vec3.Dot(toSensor, toEye), 0)
 	in := float64(inside * inside)
 	return float32(facing*facing*math.Pow(similar, 8)*in*in*1e6/(distance*distance)) + leastWeight
 }
 
-// Surfaces draws the cameras' surfaces, blended by weight where they coincide. Of several cameras'
-// surfaces, those that face away from the viewer are not drawn. Options.Sensors is not used.
+// Surfaces draws the cameras' surfaces, blended by weight where they coincide. With several
+// cameras, back faces are not drawn. Options.Sensors is not used.
 func Surfaces(opts Options, surfaces ...Surface) (*image.RGBA, error) {
 	var clouds []pointcloud.Points
 	if opts.Eye == nil && opts.Fit == nil {
@@ -257,12 +258,12 @@ func (v *view) sheet(s *sheet, put func(at int, depth float32, rgb [3]float32, w
 			i := y*s.Grid.Width + x
 			center := place([3]float64{float64(s.Rays.X[i] * z), float64(s.Rays.Y[i] * z), float64(z)})
 			n, inside := s.normal(x, y, z)
-			normal, toSensor := unit(minus(place(n), sensor)), minus(sensor, center)
-			toEye := unit(scale(center, -1))
-			if s.oneSided && dot(normal, toEye) <= 0 {
+			normal, toSensor := vec3.Unit(vec3.Sub(place(n), sensor)), vec3.Sub(sensor, center)
+			toEye := vec3.Unit(vec3.Scale(center, -1))
+			if s.oneSided && vec3.Dot(normal, toEye) <= 0 {
 				continue
 			}
-			w := weight(normal, unit(toSensor), toEye, inside, length(toSensor))
+			w := weight(normal, vec3.Unit(toSensor), toEye, inside, vec3.Length(toSensor))
 			v.quad(&q, place, w, put)
 		}
 	}
@@ -313,20 +314,6 @@ func (v *view) triangle(a, b, c vertex, w float32, put func(at int, depth float3
 			put(y*v.width+x, float32(1/(u/a.depth+t/b.depth+r/c.depth)), rgb, w)
 		}
 	}
-}
-
-func minus(a, b [3]float64) [3]float64 { return [3]float64{a[0] - b[0], a[1] - b[1], a[2] - b[2]} }
-
-func scale(a [3]float64, f float64) [3]float64 { return [3]float64{a[0] * f, a[1] * f, a[2] * f} }
-
-func dot(a, b [3]float64) float64 { return a[0]*b[0] + a[1]*b[1] + a[2]*b[2] }
-
-func length(a [3]float64) float64 { return math.Sqrt(dot(a, a)) }
-
-func unit(a [3]float64) [3]float64 { return scale(a, 1/max(length(a), 1e-9)) }
-
-func cross(a, b [3]float64) [3]float64 {
-	return [3]float64{a[1]*b[2] - a[2]*b[1], a[2]*b[0] - a[0]*b[2], a[0]*b[1] - a[1]*b[0]}
 }
 
 // Squares draws the surfaces' pixels as squares that face the viewer, 1.4 times the distance between neighbors, as

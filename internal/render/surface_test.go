@@ -142,3 +142,24 @@ func TestSurfacesOfBadInput(t *testing.T) {
 		t.Errorf("no surface: %v", err)
 	}
 }
+
+// BenchmarkSurfaces draws four cameras' frames of the size of an Azure Kinect's.
+func BenchmarkSurfaces(b *testing.B) {
+	lens := camera.Intrinsics{Width: 640, Height: 576, Fx: 504, Fy: 504, Cx: 319.5, Cy: 287.5}
+	rays := lens.RayTable()
+	var list []Surface
+	for i := range 4 {
+		g := &pointcloud.Grid{}
+		g.Resize(lens.Width, lens.Height)
+		for k := range g.Depth {
+			g.Depth[k] = uint16(2000 + 300*math.Sin(float64(k%lens.Width)/40))
+			g.Color[3*k+1] = byte(k)
+		}
+		list = append(list, Surface{Grid: g, Rays: &rays, Pose: eyeAt(100 * float64(i)).Inverse()})
+	}
+	for b.Loop() {
+		if _, err := Surfaces(Options{Width: 640, Height: 480, Eye: eyeAt(50)}, list...); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -29,13 +29,13 @@ type surfaceCase struct {
 	Depth   []uint16         `json:"depth"`
 	Pose    camera.Transform `json:"pose"`
 	Stride  int              `json:"stride"`
-	Samples [][8]float32     `json:"samples"` // point, normal, area, facing
+	Samples [][11]float32    `json:"samples"` // point, normal, area, facing, sensor
 }
 
 type worthCase struct {
-	Cameras [][][8]float32 `json:"cameras"`
-	Views   []viewCase     `json:"views"`
-	Worth   []float64      `json:"worth"`
+	Cameras [][][11]float32 `json:"cameras"`
+	Views   []viewCase      `json:"views"`
+	Worth   []float64       `json:"worth"`
 }
 
 type viewCase struct {
@@ -58,19 +58,20 @@ type choiceCase struct {
 
 const noRay = 1e9
 
-func flat(samples []Sample) [][8]float32 {
-	out := [][8]float32{}
+func flat(samples []Sample) [][11]float32 {
+	out := [][11]float32{}
 	for _, s := range samples {
-		out = append(out, [8]float32{
+		out = append(out, [11]float32{
 			s.Point[0], s.Point[1], s.Point[2], s.Normal[0], s.Normal[1], s.Normal[2], s.Area, s.Facing,
+			s.Sensor[0], s.Sensor[1], s.Sensor[2],
 		})
 	}
 	return out
 }
 
-func unflat(list [][8]float32) (samples []Sample) {
+func unflat(list [][11]float32) (samples []Sample) {
 	for _, v := range list {
-		samples = append(samples, Sample{[3]float32(v[0:3]), [3]float32(v[3:6]), v[6], v[7]})
+		samples = append(samples, Sample{[3]float32(v[0:3]), [3]float32(v[3:6]), v[6], v[7], [3]float32(v[8:11])})
 	}
 	return samples
 }
@@ -137,7 +138,7 @@ func cases() (v vectors) {
 			Rays: pairs, Width: 32, Depth: depth, Pose: around(0.7*float64(stride), 2000), Stride: stride,
 		})
 	}
-	var cameras [][][8]float32
+	var cameras [][][11]float32
 	t := lens.RayTable()
 	for i := range 4 {
 		pose := around(float64(i)*math.Pi/2, 2000)
@@ -200,7 +201,7 @@ func TestVectors(t *testing.T) {
 	for i, c := range v.Surfaces {
 		want := c.Samples
 		c.compute()
-		if !slices.EqualFunc(c.Samples, want, func(a, b [8]float32) bool {
+		if !slices.EqualFunc(c.Samples, want, func(a, b [11]float32) bool {
 			return slices.EqualFunc(a[:], b[:], func(x, y float32) bool {
 				return math.Abs(float64(x-y)) <= 1e-6*max(1, math.Abs(float64(y)))
 			})

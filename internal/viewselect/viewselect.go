@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"holocast/internal/camera"
+	"holocast/internal/vec3"
 )
 
 // Sample is a patch of a surface in studio space.
@@ -15,6 +16,7 @@ type Sample struct {
 	Normal [3]float32 // unit vector, towards the camera's side
 	Area   float32    // mm²
 	Facing float32    // cosine between the normal and the camera's ray
+	Sensor [3]float32 // the camera, mm
 }
 
 // Limits of a surface patch.
@@ -39,6 +41,7 @@ func Surface(dst []Sample, rays *camera.RayTable, depth []uint16, pose *camera.T
 		}
 		return [3]float64{x * z, float64(rays.Y[i]) * z, z}, true
 	}
+	sensor := to32(pose.T)
 	for y := 0; y+stride < h; y += stride {
 		for x := 0; x+stride < w; x += stride {
 			i := y*w + x
@@ -46,17 +49,17 @@ func Surface(dst []Sample, rays *camera.RayTable, depth []uint16, pose *camera.T
 			if !ok {
 				continue
 			}
-			toCamera := scale(p, -1/length(p))
+			toCamera := vec3.Scale(p, -1/vec3.Length(p))
 			normal, facing := toCamera, 1.0
 			right, okRight := point(i + stride)
 			below, okBelow := point(i + stride*w)
 			if okRight && okBelow && near(p, right) && near(p, below) {
-				n := cross(sub(below, p), sub(right, p))
-				if l := length(n); l > 0 {
-					n = scale(n, 1/l)
-					facing = dot(n, toCamera)
+				n := vec3.Cross(vec3.Sub(below, p), vec3.Sub(right, p))
+				if l := vec3.Length(n); l > 0 {
+					n = vec3.Scale(n, 1/l)
+					facing = vec3.Dot(n, toCamera)
 					if facing < 0 {
-						n, facing = scale(n, -1), -facing
+						n, facing = vec3.Scale(n, -1), -facing
 					}
 					normal = n
 				}
@@ -67,6 +70,7 @@ func Surface(dst []Sample, rays *camera.RayTable, depth []uint16, pose *camera.T
 				Normal: to32(rotate(pose, normal)),
 				Area:   float32(footprint(rays, i, stride, p[2]) / facing),
 				Facing: float32(facing),
+				Sensor: sensor,
 			})
 		}
 	}
@@ -87,21 +91,9 @@ func footprint(rays *camera.RayTable, i, stride int, z float64) float64 {
 
 func near(p, q [3]float64) bool { return math.Abs(p[2]-q[2]) <= edgeStep*min(p[2], q[2]) }
 
-func sub(a, b [3]float64) [3]float64 { return [3]float64{a[0] - b[0], a[1] - b[1], a[2] - b[2]} }
-
-func scale(a [3]float64, f float64) [3]float64 { return [3]float64{a[0] * f, a[1] * f, a[2] * f} }
-
-func dot(a, b [3]float64) float64 { return a[0]*b[0] + a[1]*b[1] + a[2]*b[2] }
-
-func length(a [3]float64) float64 { return math.Sqrt(dot(a, a)) }
-
-func cross(a, b [3]float64) [3]float64 {
-	return [3]float64{a[1]*b[2] - a[2]*b[1], a[2]*b[0] - a[0]*b[2], a[0]*b[1] - a[1]*b[0]}
-}
-
 func to32(a [3]float64) [3]float32 { return [3]float32{float32(a[0]), float32(a[1]), float32(a[2])} }
 
 func to64(a [3]float32) [3]float64 { return [3]float64{float64(a[0]), float64(a[1]), float64(a[2])} }
 
 // rotate applies the rotation of m.
-func rotate(m *camera.Transform, v [3]float64) [3]float64 { return sub(m.Apply(v), m.T) }
+func rotate(m *camera.Transform, v [3]float64) [3]float64 { return vec3.Sub(m.Apply(v), m.T) }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"holocast/internal/camera"
+	"holocast/internal/vec3"
 )
 
 // lens is a pinhole camera of 256×192 pixels with a horizontal field of view of 65°.
@@ -28,7 +29,7 @@ func sphere(pose camera.Transform, radius float64) []uint16 {
 	for i := range depth {
 		d := [3]float64{float64(t.X[i]), float64(t.Y[i]), 1}
 		o := pose.Inverse().T // the origin in camera space
-		a, b, c := dot(d, d), dot(d, o), dot(o, o)-radius*radius
+		a, b, c := vec3.Dot(d, d), vec3.Dot(d, o), vec3.Dot(o, o)-radius*radius
 		if q := b*b - a*c; q > 0 {
 			depth[i] = uint16((b - math.Sqrt(q)) / a)
 		}
@@ -62,14 +63,14 @@ func TestSurfaceArea(t *testing.T) {
 	for _, s := range Surface(nil, &t0, sphere(pose, 500), &pose, 1) {
 		sum += float64(s.Area)
 		p, n := to64(s.Point), to64(s.Normal)
-		if l := length(p); math.Abs(l-500) > 2 {
+		if l := vec3.Length(p); math.Abs(l-500) > 2 {
 			t.Fatalf("a sample %v mm from the centre of a sphere of 500", l)
 		}
-		if math.Abs(length(n)-1) > 1e-3 {
+		if math.Abs(vec3.Length(n)-1) > 1e-3 {
 			t.Fatalf("normal %v", n)
 		}
 		// At the silhouette the normal is unknown.
-		if s.Facing > 0.5 && s.Facing < 1 && dot(p, n)/500 < 0.9 {
+		if s.Facing > 0.5 && s.Facing < 1 && vec3.Dot(p, n)/500 < 0.9 {
 			t.Fatalf("normal %v at %v", n, p)
 		}
 	}
@@ -168,7 +169,7 @@ func TestAhead(t *testing.T) {
 		t.Errorf("worth %v, and %v after a turn by 0.75 rad", now, later)
 	}
 	views := Ahead(eye(0), [3]float64{0, 0, 1000}, 0, 0.5)
-	if d := length(views[0].Eye.Inverse().T); math.Abs(d-1500) > 1e-6 {
+	if d := vec3.Length(views[0].Eye.Inverse().T); math.Abs(d-1500) > 1e-6 {
 		t.Errorf("%v mm from the centre after half a second at 1 m/s towards it, want 1500", d)
 	}
 }

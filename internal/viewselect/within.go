@@ -16,8 +16,8 @@ func Budget(options [][]Option, level int) (sum float64) {
 }
 
 // ChooseWithin is Choose for cameras with different numbers of qualities, ordered by descending
-// bit rate. A camera that does not fit gets its last quality, so that no camera disappears; the
-// total may then exceed the budget.
+// bit rate. A camera that does not fit gets its last quality: no camera disappears, and the total
+// may exceed the budget.
 func (c *Chooser) ChooseWithin(
 	dst []int, worth []float64, options [][]Option, budget float64, current []int,
 ) (gap float64) {

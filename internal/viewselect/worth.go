@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"holocast/internal/camera"
+	"holocast/internal/vec3"
 )
 
 // View is an eye in studio space: x right, y down, z forward.
@@ -24,6 +25,8 @@ const (
 	thickness = 0.03
 	// largestPatch bounds the cells that one patch covers in each direction.
 	largestPatch = 8
+	// leastWeight is the weight of a camera that sees a surface from the other side.
+	leastWeight = 1e-6
 )
 
 // Scene computes worths. It reuses its memory and is not safe for concurrent use.
@@ -41,8 +44,9 @@ type patch struct {
 }
 
 // Worth sets dst to each camera's share of the picture, averaged over views: 1 if all of it comes
-// from that camera. Surfaces that several cameras see are divided in proportion to the samples on
-// the screen and the cosine at which the camera sees them. Hidden surfaces do not count.
+// from that camera. Surfaces that several cameras see are divided as they are drawn
+// (docs/spec/surface.md): in proportion to the area of the samples on the screen, facing² and
+// similar⁸. Hidden surfaces do not count.
 func (s *Scene) Worth(dst []float64, cameras [][]Sample, views ...View) {
 	clear(dst)
 	for i := range views {
@@ -98,7 +102,7 @@ func (v *View) project(s *Sample) (p patch, ok bool) {
 	if e[2] < nearest {
 		return p, false
 	}
-	facing := -dot(rotate(&v.Eye, to64(s.Normal)), e) / length(e)
+	facing := -vec3.Dot(rotate(&v.Eye, to64(s.Normal)), e) / vec3.Length(e)
 	if facing <= 0 {
 		return p, false
 	}
@@ -110,8 +114,17 @@ func (v *View) project(s *Sample) (p patch, ok bool) {
 	p.x0, p.x1, okX = span(x, side*perX, columns)
 	p.y0, p.y1, okY = span(y, side*perY, rows)
 	p.depth = e[2]
-	p.weight = side * perX * side * perY / float64((p.x1-p.x0)*(p.y1-p.y0)) * float64(s.Facing)
+	p.weight = side * perX * side * perY / float64((p.x1-p.x0)*(p.y1-p.y0)) * s.weight(&v.Eye, e)
 	return p, okX && okY
+}
+
+// weight is the camera's share where several cameras see the surface. e is the sample in eye space.
+func (s *Sample) weight(eye *camera.Transform, e [3]float64) float64 {
+	sensor := vec3.Sub(eye.Apply(to64(s.Sensor)), e)
+	similar := max(0, -vec3.Dot(sensor, e)/max(vec3.Length(sensor)*vec3.Length(e), 1e-9))
+	similar *= similar
+	similar *= similar
+	return float64(s.Facing*s.Facing)*similar*similar + leastWeight
 }
 
 // span returns the cells from x − size/2 to x + size/2, at least the cell that contains x.
@@ -139,8 +152,8 @@ func (p *patch) each(visit func(cell int)) {
 // until then in seconds.
 func Ahead(v View, velocity [3]float64, turn, after float64) []View {
 	moved := v
-	d := rotate(&v.Eye, scale(velocity, after))
-	moved.Eye.T = sub(v.Eye.T, d)
+	d := rotate(&v.Eye, vec3.Scale(velocity, after))
+	moved.Eye.T = vec3.Sub(v.Eye.T, d)
 	left, right := moved, moved
 	left.Eye = yaw(turn * after).Compose(moved.Eye)
 	right.Eye = yaw(-turn * after).Compose(moved.Eye)

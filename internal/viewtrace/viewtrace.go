@@ -9,8 +9,6 @@
 package viewtrace
 
 import (
-	"bufio"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -18,10 +16,10 @@ import (
 	"os"
 	"slices"
 	"sort"
-	"strconv"
-	"strings"
 
 	"holocast/internal/camera"
+	"holocast/internal/columns"
+	"holocast/internal/vec3"
 	"holocast/internal/viewselect"
 )
 
@@ -59,56 +57,38 @@ func Open(path string) (Trace, error) {
 	return trace, nil
 }
 
-var (
-	positionColumns   = []string{"t", "x", "y", "z"}
-	quaternionColumns = []string{"qx", "qy", "qz", "qw"}
-	directionColumns  = []string{"dx", "dy", "dz", "ux", "uy", "uz"}
-	fovColumns        = []string{"fovx", "fovy"}
-)
-
 // Read reads a walk.
 func Read(r io.Reader) (Trace, error) {
-	buffered := bufio.NewReader(r)
-	if mark, _ := buffered.Peek(3); string(mark) == "\ufeff" { // byte order mark, as spreadsheets write it
-		_, _ = buffered.Discard(3) // just peeked
-	}
-	rows := csv.NewReader(buffered)
-	rows.ReuseRecord = true
-	header, err := rows.Read()
+	rows, err := columns.NewReader(r, MaxSamples)
 	if err != nil {
-		return nil, fmt.Errorf("view trace: no header line: %w", err)
+		return nil, fmt.Errorf("view trace: %w", err)
 	}
-	column := map[string]int{}
-	for i, name := range header {
-		column[strings.ToLower(strings.TrimSpace(name))] = i
+	c := layout{
+		position: rows.Find("t", "x", "y", "z"), quaternion: rows.Find("qx", "qy", "qz", "qw"),
+		directions: rows.Find("dx", "dy", "dz", "ux", "uy", "uz"), fov: rows.Find("fovx", "fovy"),
 	}
-	has := func(names []string) bool {
-		return !slices.ContainsFunc(names, func(name string) bool { _, ok := column[name]; return !ok })
-	}
-	quaternion := has(quaternionColumns)
-	if !has(positionColumns) || !quaternion && !has(directionColumns) {
+	if c.position == nil || c.quaternion == nil && c.directions == nil {
 		return nil, fmt.Errorf("view trace: columns %.200q; want t, x, y, z and either qx, qy, qz, qw or dx, dy, dz, ux, "+
-			"uy, uz", strings.Join(header, ","))
+			"uy, uz", rows.Header())
+	}
+	if c.quaternion != nil {
+		c.directions = nil
 	}
 	var trace Trace
 	for {
-		row, err := rows.Read()
+		err := rows.Next()
 		if err == io.EOF {
 			break
 		}
 		if err != nil {
 			return nil, fmt.Errorf("view trace: %w", err)
 		}
-		line, _ := rows.FieldPos(0)
-		if len(trace) == MaxSamples {
-			return nil, fmt.Errorf("view trace: line %d: more than %d samples", line, MaxSamples)
-		}
-		s, err := parse(row, column, quaternion, has(fovColumns))
+		s, err := c.parse(rows)
 		if n := len(trace); err == nil && n > 0 && s.T <= trace[n-1].T {
 			err = errors.New("t does not ascend")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("view trace: line %d: %w", line, err)
+			return nil, fmt.Errorf("view trace: line %d: %w", rows.Line(), err)
 		}
 		trace = append(trace, s)
 	}
@@ -118,41 +98,32 @@ func Read(r io.Reader) (Trace, error) {
 	return trace, nil
 }
 
-func parse(row []string, column map[string]int, quaternion, fov bool) (s Sample, err error) {
-	numbers := func(names []string) (v [6]float64) {
-		for i, name := range names {
-			field := strings.TrimSpace(row[column[name]])
-			x, bad := strconv.ParseFloat(field, 64)
-			if bad != nil || math.IsNaN(x) || math.IsInf(x, 0) {
-				err = errors.Join(err, fmt.Errorf("%s: %.40q is not a number", name, field))
+// layout holds the file's columns, nil where they are missing.
+type layout struct{ position, quaternion, directions, fov []int }
+
+func (c *layout) parse(rows *columns.Reader) (s Sample, err error) {
+	numbers := func(at []int) (v [6]float64) {
+		for i := 0; i < len(at) && err == nil; i++ {
+			if v[i], err = rows.Number(at[i]); err != nil {
+				err = fmt.Errorf("%s: %w", rows.Name(at[i]), err)
 			}
-			v[i] = x
 		}
 		return v
 	}
-	v := numbers(positionColumns)
-	s.T, s.Position = v[0], [3]float64(v[1:4])
-	var q, d, f [6]float64
-	if quaternion {
-		q = numbers(quaternionColumns)
-	} else {
-		d = numbers(directionColumns)
-	}
-	if fov {
-		f = numbers(fovColumns)
-	}
+	v, q, d, f := numbers(c.position), numbers(c.quaternion), numbers(c.directions), numbers(c.fov)
 	if err != nil {
 		return s, err
 	}
+	s.T, s.Position = v[0], [3]float64(v[1:4])
 	if slices.ContainsFunc(s.Position[:], func(x float64) bool { return math.Abs(x) > maxPosition }) {
 		return s, fmt.Errorf("position %v exceeds %g mm", s.Position, float64(maxPosition))
 	}
-	if quaternion {
+	if c.quaternion != nil {
 		s.Rotation, err = unit(camera.Quaternion{X: q[0], Y: q[1], Z: q[2], W: q[3]})
 	} else {
 		s.Rotation, err = look([3]float64(d[0:3]), [3]float64(d[3:6]))
 	}
-	if err == nil && fov {
+	if err == nil && c.fov != nil {
 		s.TanX, s.TanY = tan(f[0]), tan(f[1])
 		if !(min(f[0], f[1]) >= minFOV && max(f[0], f[1]) <= maxFOV) {
 			err = fmt.Errorf("field of view %g×%g, want %d to %d degrees", f[0], f[1], minFOV, maxFOV)
@@ -180,11 +151,11 @@ func unit(q camera.Quaternion) (camera.Quaternion, error) {
 func look(forward, up [3]float64) (camera.Quaternion, error) {
 	f, okForward := direction(forward)
 	up, okUp := direction(up)
-	right, okRight := direction(cross(f, up))
+	right, okRight := direction(vec3.Cross(f, up))
 	if !okForward || !okUp || !okRight {
 		return camera.Quaternion{}, errors.New("dx, dy, dz and ux, uy, uz do not give two directions")
 	}
-	down := cross(f, right)
+	down := vec3.Cross(f, right)
 	m := camera.Transform{R: [9]float64{
 		right[0], down[0], f[0], right[1], down[1], f[1], right[2], down[2], f[2],
 	}}
@@ -198,10 +169,6 @@ func direction(v [3]float64) (u [3]float64, ok bool) {
 		return u, false
 	}
 	return [3]float64{v[0] / n, v[1] / n, v[2] / n}, true
-}
-
-func cross(a, b [3]float64) [3]float64 {
-	return [3]float64{a[1]*b[2] - a[2]*b[1], a[2]*b[0] - a[0]*b[2], a[0]*b[1] - a[1]*b[0]}
 }
 
 // At returns the view at a time, interpolated between samples and constant before the first and after

@@ -44,7 +44,7 @@ func foreign(t *testing.T, result any, args ...string) {
 	output(t, cmd, result)
 }
 
-// output decodes what a command prints.
+// output decodes a command's JSON output.
 func output(t *testing.T, cmd *exec.Cmd, result any) {
 	t.Helper()
 	cmd.Stderr = os.Stderr

@@ -127,8 +127,7 @@ func TestBridge(t *testing.T) {
 	p.stop()
 }
 
-// TestBridgeVideo checks that the frames of quality high, which are video, equal those of quality full
-// within their loss.
+// TestBridgeVideo compares the frames of quality high, which are video, with those of quality full.
 func TestBridgeVideo(t *testing.T) {
 	t.Parallel()
 	port := freePort(t)

@@ -175,6 +175,9 @@ func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File)
 		if info, err := os.Stat(filepath.Dir(f.path)); f.path != "" && (err != nil || !info.IsDir()) {
 			return fmt.Errorf("--%s: folder %s does not exist", f.flag, filepath.Dir(f.path))
 		}
+		if info, err := os.Stat(f.path); err == nil && !info.Mode().IsRegular() {
+			return fmt.Errorf("--%s: %s is a folder or a device; use the name of a file", f.flag, f.path)
+		}
 	}
 	if _, err := render.ParseLook(o.look); err != nil {
 		return fmt.Errorf("--%w", err)

@@ -220,8 +220,13 @@ func TestPlayRefused(t *testing.T) {
 			"--png: folder /nowhere does not exist",
 		},
 		{
+			"a device for the picture",
+			[]string{sessionURL(port, "demo"), "--png", os.DevNull},
+			"--png: " + os.DevNull + " is a folder or a device",
+		},
+		{
 			"no such look",
-			[]string{sessionURL(port, "demo"), "--png", os.DevNull, "--look", "dots"},
+			[]string{sessionURL(port, "demo"), "--png", "cloud.png", "--look", "dots"},
 			`--look "dots" is unknown`,
 		},
 		{"look without a picture", []string{sessionURL(port, "demo"), "--look", "points"}, "--look needs --png"},

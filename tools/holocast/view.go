@@ -51,7 +51,7 @@ func addLookFlag(f *pflag.FlagSet, look *string) {
 	f.StringVar(look, "look", string(render.Surfaced), "how pictures draw layouts A and W: surface or points")
 }
 
-// view checks the flags, those of a film too.
+// view checks the flags, also those of a film.
 func (o *viewOptions) view(film bool) (v export.View, err error) {
 	if v.Look, err = render.ParseLook(o.look); err != nil {
 		return v, fmt.Errorf("--%w", err)

@@ -1,6 +1,10 @@
 package synthetic
 
-import "math"
+import (
+	"math"
+
+	"holocast/internal/srgb"
+)
 
 // rgb is linear light, 0 to 1.
 type rgb [3]float32
@@ -194,13 +198,7 @@ func floorColor(x, z float32) rgb {
 // gamma tabulates the conversion of linear light to 8-bit sRGB.
 var gamma = func() (t [4097]uint8) {
 	for i := range t {
-		x := float64(i) / 4096
-		if x <= 0.0031308 {
-			x *= 12.92
-		} else {
-			x = 1.055*math.Pow(x, 1/2.4) - 0.055
-		}
-		t[i] = uint8(255*x + 0.5)
+		t[i] = uint8(255*srgb.Encode(float64(i)/4096) + 0.5)
 	}
 	return t
 }()

@@ -1,6 +1,7 @@
 using System;
 using System.Diagnostics;
 using System.IO;
+using System.Linq;
 
 namespace Holocast.Verify
 {
@@ -34,7 +35,7 @@ namespace Holocast.Verify
                 case "unit": return UnitTests.Run(name);
                 case "layout": return LayoutTest.Run(Path.Combine(root, "client-unity/native/include/holocast.h"),
                     scratch);
-                case "end-to-end": return EndToEnd(name);
+                case "end-to-end": return EndToEnd(args.Skip(2).ToArray());
                 case "pictures": return Pictures.Run(scratch);
                 case "times": return Pictures.Times(scratch);
                 case "looks": return Pictures.Looks(scratch, name, args[3]);
@@ -43,13 +44,13 @@ namespace Holocast.Verify
             }
         }
 
-        // name: the tests to run or, after a minus sign, to skip.
-        static int EndToEnd(string name)
+        // names: parts of the names of tests to run or, after a minus sign, to skip.
+        static int EndToEnd(string[] names)
         {
             int failed = 0, passed = 0;
             foreach (var (test, run) in Tests.All)
             {
-                if (name.StartsWith("-") ? test.Contains(name.Substring(1)) : !test.Contains(name))
+                if (names.Any(n => n.StartsWith("-") ? test.Contains(n.Substring(1)) : !test.Contains(n)))
                 {
                     continue;
                 }

@@ -25,10 +25,10 @@ const COLORS: Readonly<Record<Theme, Colors>> = {
 /** Radius of the floor, and half the edge of the square around the subject that may hold its shadow, metres. */
 const RADIUS = 4;
 const REACH = 1.5;
-/** Heights that cast the shadow, metres above the floor. What is lower belongs to the floor itself. */
+/** Heights that cast the shadow, metres above the floor. Lower points belong to the floor. */
 const LOWEST = 0.04;
 const HIGHEST = 0.8;
-/** Distance of the floor below its measured height, metres, so that a captured floor hides it. */
+/** Depth of the drawn floor below the measured one, metres: a captured floor hides it. */
 const BELOW = 0.02;
 /** Edge of the shadow's texture, pixels. */
 const SIZE = 128;

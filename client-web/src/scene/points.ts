@@ -7,7 +7,7 @@ import { isMerged, type CameraTrack, type Transform } from "../media/points/trac
 import fragmentShader from "./points.frag?raw";
 import shadowShader from "./shadow.frag?raw";
 import vertexShader from "./points.vert?raw";
-import { Surface } from "./surface.ts";
+import { QuadPrograms, Surface } from "./surface.ts";
 import { allocate, fill } from "./textures.ts";
 
 /** Frames with a grid are drawn as a surface or as points; others as points. */
@@ -35,9 +35,14 @@ export function thin(words: Uint32Array, points: number, stride: number): number
   return n / 2;
 }
 
-/** The index buffer shared by all cameras, with two triangles for every four vertices. */
+/** What all cameras share: an index buffer with two triangles for every four vertices, and the shaders of surfaces. */
 export class Quads {
+  #programs: QuadPrograms | undefined;
   #attribute = new BufferAttribute(new Uint32Array(0), 1);
+
+  programs(renderer: WebGLRenderer): QuadPrograms {
+    return (this.#programs ??= new QuadPrograms(renderer));
+  }
 
   /** Returns an index buffer for at least this many points. */
   index(points: number): BufferAttribute {
@@ -98,7 +103,7 @@ export class CameraPoints {
     const pixels = formOf(track.layout) === "pixels";
     const { width, height, fx, fy } = track.grid;
     const focal = (fx + fy) / 2;
-    if (pixels) this.#surface = new Surface(renderer, width, height, focal);
+    if (pixels) this.#surface = new Surface(renderer, quads.programs(renderer), width, height, focal);
     const uniforms = () => ({
       ...shared,
       words: { value: this.#words },
@@ -215,19 +220,18 @@ export class CameraPoints {
     this.#normals = several;
   }
 
-  /** Lets `draw` draw the shadow that the newest frame casts. */
-  cast(draw: () => void): void {
-    const { geometry } = this.object;
-    const { count } = geometry.drawRange;
+  /** Draws the shadow that the newest frame casts, from then on, or the frame again. */
+  casts(shadow: boolean): void {
     const { uniforms } = this.#shadow;
     const stride = Math.max(1, SHADOW_STRIDE / this.#thinned);
     uniforms["stride"]!.value = stride;
     uniforms["spread"]!.value = this.shared.spread.value * Math.sqrt(this.#thinned);
-    geometry.setDrawRange(0, 6 * Math.floor(this.#drawn / stride));
-    this.object.material = this.#shadow;
-    draw();
-    this.object.material = this.#look;
-    geometry.setDrawRange(0, count);
+    this.object.material = shadow ? this.#shadow : this.#look;
+    this.#range(shadow ? stride : (this.#look.uniforms["stride"]!.value as number));
+  }
+
+  #range(stride: number): void {
+    this.object.geometry.setDrawRange(0, 6 * Math.floor(this.#drawn / stride));
   }
 
   /** Whether the frame's quads are computed, and with normals. */

@@ -389,12 +389,10 @@ export class Studio {
   #castShadow(): void {
     if (!this.#shadowStale || !this.#subjectsMiddle()) return;
     this.#shadowStale = false;
-    let draw = () => this.#floor.cast(this.renderer, this.#studio, this.#middle);
-    for (const p of [...this.#points.values(), ...this.#leaving.values()]) {
-      const rest = draw;
-      draw = () => p.cast(rest);
-    }
-    draw();
+    const casters = [...this.#points.values(), ...this.#leaving.values()];
+    for (const p of casters) p.casts(true);
+    this.#floor.cast(this.renderer, this.#studio, this.#middle);
+    for (const p of casters) p.casts(false);
   }
 
   #followSubject(dt: number): void {

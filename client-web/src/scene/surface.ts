@@ -10,6 +10,29 @@ const BORDER = 4;
 /** Points per texture row. */
 const ROW = 4096;
 
+/** The shaders that compute quads, shared by all cameras. */
+export class QuadPrograms {
+  readonly scatter: WebGLProgram;
+  readonly quads: WebGLProgram;
+  readonly size: WebGLUniformLocation | null;
+  readonly focal: WebGLUniformLocation | null;
+  readonly several: WebGLUniformLocation | null;
+
+  constructor(renderer: WebGLRenderer) {
+    const gl = renderer.getContext() as WebGL2RenderingContext;
+    this.scatter = shade(gl, gridVertex, gridFragment);
+    this.quads = shade(gl, quadsVertex, quadsFragment);
+    this.size = gl.getUniformLocation(this.scatter, "size");
+    this.focal = gl.getUniformLocation(this.quads, "focal");
+    this.several = gl.getUniformLocation(this.quads, "several");
+    renderer.resetState();
+    gl.useProgram(this.quads);
+    for (const [unit, name] of ["words", "grid", "rays"].entries())
+      gl.uniform1i(gl.getUniformLocation(this.quads, name), unit);
+    renderer.resetState();
+  }
+}
+
 /**
  * The quads of a frame's points as a surface (docs/spec/surface.md), computed by the GPU once per frame. Works outside
  * three.js, and leaves it in its default state.
@@ -19,35 +42,29 @@ export class Surface {
   readonly shape = new ExternalTexture();
   readonly paint = new ExternalTexture();
   readonly #gl: WebGL2RenderingContext;
-  readonly #scatter: WebGLProgram;
-  readonly #quads: WebGLProgram;
   readonly #gridTarget: WebGLFramebuffer;
   readonly #quadTarget: WebGLFramebuffer;
   readonly #grid: WebGLTexture;
   readonly #width: number;
   readonly #height: number;
-  readonly #several: WebGLUniformLocation | null;
   #rows = 0;
 
   /** `width` and `height` are the grid's, in pixels; `focal` is its focal length. */
-  constructor(private readonly renderer: WebGLRenderer, width: number, height: number, focal: number) {
+  constructor(
+    private readonly renderer: WebGLRenderer,
+    private readonly programs: QuadPrograms,
+    width: number,
+    height: number,
+    private readonly focal: number,
+  ) {
     const gl = (this.#gl = renderer.getContext() as WebGL2RenderingContext);
     [this.#width, this.#height] = [width + 2 * BORDER, height + 2 * BORDER];
-    this.#scatter = shade(gl, gridVertex, gridFragment);
-    this.#quads = shade(gl, quadsVertex, quadsFragment);
-    this.#several = gl.getUniformLocation(this.#quads, "several");
     this.#grid = allocate(renderer, gl.RG32UI, this.#width, this.#height, gl.NEAREST);
     this.#gridTarget = gl.createFramebuffer();
     this.#quadTarget = gl.createFramebuffer();
     this.#run(() => {
       gl.bindFramebuffer(gl.FRAMEBUFFER, this.#gridTarget);
       gl.framebufferTexture2D(gl.FRAMEBUFFER, gl.COLOR_ATTACHMENT0, gl.TEXTURE_2D, this.#grid, 0);
-      gl.useProgram(this.#scatter);
-      gl.uniform2f(gl.getUniformLocation(this.#scatter, "size"), this.#width, this.#height);
-      gl.useProgram(this.#quads);
-      gl.uniform1f(gl.getUniformLocation(this.#quads, "focal"), focal);
-      for (const [unit, name] of ["words", "grid", "rays"].entries())
-        gl.uniform1i(gl.getUniformLocation(this.#quads, name), unit);
     });
   }
 
@@ -64,15 +81,17 @@ export class Surface {
       gl.bindFramebuffer(gl.FRAMEBUFFER, this.#gridTarget);
       gl.viewport(0, 0, this.#width, this.#height);
       gl.clearBufferuiv(gl.COLOR, 0, [0, 0, 0, 0]);
-      gl.useProgram(this.#scatter);
+      gl.useProgram(this.programs.scatter);
+      gl.uniform2f(this.programs.size, this.#width, this.#height);
       gl.drawArrays(gl.POINTS, 0, points);
 
       gl.bindFramebuffer(gl.FRAMEBUFFER, this.#quadTarget);
       gl.activeTexture(gl.TEXTURE1);
       gl.bindTexture(gl.TEXTURE_2D, this.#grid);
       gl.viewport(0, 0, ROW, rows);
-      gl.useProgram(this.#quads);
-      gl.uniform1i(this.#several, several ? 1 : 0);
+      gl.useProgram(this.programs.quads);
+      gl.uniform1f(this.programs.focal, this.focal);
+      gl.uniform1i(this.programs.several, several ? 1 : 0);
       gl.drawArrays(gl.TRIANGLES, 0, 3);
     });
   }
@@ -105,7 +124,6 @@ export class Surface {
 
   dispose(): void {
     const gl = this.#gl;
-    for (const p of [this.#scatter, this.#quads]) gl.deleteProgram(p);
     for (const f of [this.#gridTarget, this.#quadTarget]) gl.deleteFramebuffer(f);
     gl.deleteTexture(this.#grid);
     for (const t of [this.shape, this.paint]) {

@@ -310,7 +310,9 @@ export class Page {
         this.#offset,
         this.#points.lips.held,
       ),
-      draw_ms: round(this.#studio.drawing.took, 1), drawn_share: this.#studio.drawing.share,
+      draw_ms: round(this.#studio.drawing.took, 1),
+      look: this.#studio.look,
+      drawn_share: this.#studio.drawing.share,
       first_frame_ms: this.#firstFrame === undefined ? null : round(this.#firstFrame, 1),
     };
   }

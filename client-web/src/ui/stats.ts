@@ -1,4 +1,5 @@
 import type { MeterSnapshot } from "./hud/meter.ts";
+import type { Look } from "../scene/points.ts";
 import type { PartsCounts } from "../media/points/parts.ts";
 import type { Phase } from "../media/session/messages.ts";
 import type { SoundStats } from "./sound.ts";
@@ -53,6 +54,8 @@ export interface Stats extends MeterSnapshot {
   readonly sound: SoundStats | null;
   /** Duration of the GPU's last picture, ms. */
   readonly draw_ms: number;
+  /** How cameras' frames are drawn. */
+  readonly look: Look;
   /** Share of points drawn; below 1 on a GPU too slow for all. */
   readonly drawn_share: number;
   /** Time from opening the page until the first frame is drawn, ms. */

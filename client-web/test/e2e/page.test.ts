@@ -222,12 +222,12 @@ describe("the page", () => {
   });
 
   it.runIf(pictures)("is pictured for the documentation", async () => {
-    open.push(await lab.performer(fixture.port, "demo", "--fps", "10", "--cameras", "4"));
+    open.push(await lab.performer(fixture.port, "demo", "--fps", "5", "--cameras", "4"));
     const page = await fixture.view(lab.link(fixture.port, "demo", "&quality=low"));
     await page.setViewportSize({ width: 1280, height: 720 });
     await page.evaluate(() => document.querySelector<HTMLButtonElement>("button#light[aria-pressed=true]")?.click());
     await page.evaluate(() => window.holocast!.studio.lookAt([0.9, 1.5, 2], [0, 0.85, 0]));
-    await shows(page, 150); // the statistics settle
+    await shows(page, 120); // the statistics settle
     mkdirSync(pictures!, { recursive: true });
     await page.screenshot({ path: `${pictures}/web-viewer.png` });
   });

@@ -39,7 +39,7 @@ it("waits longer on a slow renderer", () => {
   expect(s.ready([frame(0, 33)], cameras, 250, 150)).toBe(true);
 });
 
-it("waits less often after waiting in vain", () => {
+it("waits less often after a wait that timed out", () => {
   const s = started();
   let now = 100;
   let captured = 0;

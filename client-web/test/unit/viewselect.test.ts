@@ -36,7 +36,7 @@ test.each(vectors.surfaces.map((c, i) => ({ i, ...c })))("surface $i", (c) => {
   const { rays, width, depth, pose, stride, samples } = c;
   const table = Float32Array.from(rays.flatMap(([x, y]) => [x === NO_RAY ? NaN : x, y]));
   const got = surface(table, width, (i) => depth[i]!, pose, stride);
-  expect(got.length).toBe(8 * samples.length);
+  expect(got.length).toBe(11 * samples.length);
   for (const [i, want] of samples.flat().entries())
     expect(Math.abs(got[i]! - want)).toBeLessThanOrEqual(1e-6 * Math.max(1, Math.abs(want)));
 });

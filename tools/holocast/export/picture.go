@@ -21,18 +21,19 @@ type View struct {
 	Target             *[3]float64 // millimetres in studio coordinates; nil is the middle of the points
 }
 
-// options returns the renderer's options for a view of clouds.
-func (v View) options(clouds []pointcloud.Points, yUp bool) (render.Options, error) {
+// options returns the renderer's options for a view of a shot.
+func (v View) options(shot render.Shot) (render.Options, error) {
 	o := render.Options{Width: v.Width, Height: v.Height, Azimuth: v.Azimuth, Elevation: v.Elevation}
 	if v.Distance == 0 && v.Target == nil {
 		return o, nil
 	}
-	orbit, err := v.orbit(clouds, yUp)
+	clouds, _ := shot.Clouds()
+	orbit, err := v.orbit(clouds, shot.YUp())
 	o.Eye = orbit.Eye(v.Azimuth, v.Elevation)
 	return o, err
 }
 
-// orbit returns the viewers' distance and target, and fits those that are not set.
+// orbit returns the viewers' distance and target. It fits missing ones to the clouds.
 func (v View) orbit(clouds []pointcloud.Points, yUp bool) (render.Orbit, error) {
 	orbit, err := render.Around(clouds, yUp, v.Elevation, float64(v.Width)/float64(v.Height))
 	if v.Distance != 0 {
@@ -54,8 +55,7 @@ type Still struct {
 // cameras.
 func PNG(ctx context.Context, path, out string, at time.Duration, v View, cfg Config) (Still, error) {
 	return still(ctx, path, out, at, cfg, false, func(w io.Writer, shot render.Shot) error {
-		clouds, _ := shot.Clouds()
-		o, err := v.options(clouds, shot.YUp())
+		o, err := v.options(shot)
 		if err != nil {
 			return err
 		}

@@ -153,7 +153,7 @@ func decode(t *testing.T, film string) (pictures []byte, sound []int16) {
 	return pictures, sound
 }
 
-// TestTurntableSound checks that a click is heard with the picture in which the scene turns white.
+// TestTurntableSound compares the times of a click and of the picture in which the scene turns white.
 func TestTurntableSound(t *testing.T) {
 	const flash = 8 // frame
 	at := flash * 33333 * time.Microsecond

@@ -8,7 +8,7 @@
 StructuredBuffer<uint4> _HolocastCorners;
 // Per point: normal, octahedral; facing² · inside⁴ in 1/65535, << 16.
 StructuredBuffer<uint> _HolocastFacets;
-float _HolocastNearer; // mm by which a camera of weight 1 is drawn nearer; 0 for a single camera
+float _HolocastNearer; // shift of a camera of weight 1 towards the eye, mm; 0 for a single camera
 
 HolocastPoint HolocastSurfaceCorner(uint vertex)
 {

@@ -67,8 +67,8 @@ fn loss(p: &Problem, choice: &[Option<usize>]) -> Option<f64> {
     (choice.len() == p.seen.len() && rate <= p.budget).then_some(loss)
 }
 
-/// [`choose`], but a camera that does not fit gets its last quality, so that no camera disappears;
-/// the total may then exceed the budget.
+/// [`choose`], but a camera that does not fit gets its last quality: no camera disappears, and the
+/// total may exceed the budget.
 pub fn choose_within(worths: &[f64], options: &[Vec<Quality>], budget: f64, current: Option<&[usize]>) -> Vec<usize> {
     let current: Option<Vec<_>> = current.map(|c| c.iter().copied().map(Some).collect());
     let choice = choose(worths, options, budget, current.as_deref());

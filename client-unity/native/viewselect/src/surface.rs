@@ -13,13 +13,16 @@ pub struct Sample {
     pub area: f32,
     /// Cosine between the normal and the camera's ray.
     pub facing: f32,
+    /// The camera's position.
+    pub sensor: [f32; 3],
 }
 
 impl Sample {
     /// The patch after a transform.
     pub fn moved(&self, pose: &Transform) -> Sample {
-        let (point, normal) = (self.point.map(f64::from), self.normal.map(f64::from));
-        Sample { point: single(apply(pose, point)), normal: single(rotate(pose, normal)), ..*self }
+        let at = |p: [f32; 3]| single(apply(pose, p.map(f64::from)));
+        let normal = single(rotate(pose, self.normal.map(f64::from)));
+        Sample { point: at(self.point), normal, sensor: at(self.sensor), ..*self }
     }
 }
 
@@ -73,6 +76,7 @@ pub fn surface(
                 normal: single(rotate(pose, normal)),
                 area: (area / facing) as f32,
                 facing: facing as f32,
+                sensor: single(pose.t),
             });
         }
     }

@@ -21,6 +21,8 @@ const NEAREST: f64 = 50.0;
 const THICKNESS: f64 = 0.03;
 /// Maximum cells that one patch covers in each direction.
 const LARGEST_PATCH: f64 = 8.0;
+/// Weight of a camera that sees a surface from the other side.
+const LEAST_WEIGHT: f64 = 1e-6;
 
 /// A visible sample on the screen: ranges of cells, depth and weight.
 struct Patch {
@@ -38,8 +40,9 @@ impl Patch {
 }
 
 /// Each camera's share of the picture, averaged over views: 1 if all of it comes from that camera.
-/// Surfaces that several cameras see are divided in proportion to the samples on the screen and the
-/// cosine at which the camera sees them. Hidden surfaces do not count.
+/// Surfaces that several cameras see are divided as they are drawn (docs/spec/surface.md): in
+/// proportion to the area of the samples on the screen, facing² and similar⁸. Hidden surfaces do not
+/// count.
 pub fn worth<S: AsRef<[Sample]>>(cameras: &[S], views: &[View]) -> Vec<f64> {
     let mut sum = vec![0.0; cameras.len()];
     for v in views {
@@ -89,8 +92,17 @@ impl View {
         let x = span(COLUMNS as f64 / 2.0 + e[0] * per[0], side * per[0], COLUMNS)?;
         let y = span(ROWS as f64 / 2.0 + e[1] * per[1], side * per[1], ROWS)?;
         let covered = ((x.1 - x.0) * (y.1 - y.0)) as f64;
-        let weight = side * per[0] * side * per[1] / covered * f64::from(s.facing);
+        let weight = side * per[0] * side * per[1] / covered * s.weight(&self.eye, e);
         Some(Patch { camera, x, y, depth: e[2], weight })
+    }
+}
+
+impl Sample {
+    /// The camera's share where several cameras see the surface. `e` is the sample in eye space.
+    fn weight(&self, eye: &Transform, e: V) -> f64 {
+        let sensor = sub(apply(eye, self.sensor.map(f64::from)), e);
+        let similar = (-dot(sensor, e) / (length(sensor) * length(e)).max(1e-9)).max(0.0);
+        f64::from(self.facing * self.facing) * similar.powi(8) + LEAST_WEIGHT
     }
 }
 

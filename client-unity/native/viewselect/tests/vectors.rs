@@ -32,12 +32,12 @@ struct SurfaceCase {
     depth: Vec<u16>,
     pose: Pose,
     stride: usize,
-    samples: Vec<[f32; 8]>,
+    samples: Vec<[f32; 11]>,
 }
 
 #[derive(Deserialize)]
 struct WorthCase {
-    cameras: Vec<Vec<[f32; 8]>>,
+    cameras: Vec<Vec<[f32; 11]>>,
     views: Vec<ViewCase>,
     worth: Vec<f64>,
 }
@@ -69,13 +69,19 @@ fn vectors() -> Vectors {
     serde_json::from_slice(&b).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
-fn sample(v: &[f32; 8]) -> Sample {
-    Sample { point: [v[0], v[1], v[2]], normal: [v[3], v[4], v[5]], area: v[6], facing: v[7] }
+fn sample(v: &[f32; 11]) -> Sample {
+    Sample {
+        point: [v[0], v[1], v[2]],
+        normal: [v[3], v[4], v[5]],
+        area: v[6],
+        facing: v[7],
+        sensor: [v[8], v[9], v[10]],
+    }
 }
 
-fn flat(s: &Sample) -> [f32; 8] {
-    let (p, n) = (s.point, s.normal);
-    [p[0], p[1], p[2], n[0], n[1], n[2], s.area, s.facing]
+fn flat(s: &Sample) -> [f32; 11] {
+    let (p, n, c) = (s.point, s.normal, s.sensor);
+    [p[0], p[1], p[2], n[0], n[1], n[2], s.area, s.facing, c[0], c[1], c[2]]
 }
 
 #[test]

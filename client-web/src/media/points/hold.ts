@@ -10,7 +10,7 @@ interface Call {
 
 /** Postpones frames and keeps their order. Times are in ms. */
 export class Hold {
-  /** How long to hold a frame. A frame later than the median is held less, so that frames are shown evenly. */
+  /** How long to hold a frame. Late frames are held for less time, which evens out the picture rate. */
   by = 0;
   readonly #calls: Call[] = [];
   #transits: number[] = [];

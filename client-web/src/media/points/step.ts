@@ -19,7 +19,7 @@ interface Capture {
 export class Step {
   readonly #shown = new Map<number, number>();
   #since: number | undefined;
-  /** Pictures to show without waiting, and how many after the next wait in vain. */
+  /** Pictures left to show without waiting, and their number after the next wait that times out. */
   #skip = 0;
   #backoff = 1;
 

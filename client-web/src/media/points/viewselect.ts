@@ -9,8 +9,11 @@ import type { CameraTrack, Transform } from "./track.ts";
 
 type Vector = readonly [number, number, number];
 
-/** Numbers per sample: point (3), normal (3), area in mm², cosine between the normal and the camera's ray. */
-const FIELDS = 8;
+/**
+ * Numbers per sample: point (3), normal (3), area in mm², cosine between the normal and the camera's ray, camera's
+ * position (3).
+ */
+const FIELDS = 11;
 const EDGE_STEP = 0.08;
 const LEAST_FACING = 0.1;
 
@@ -21,6 +24,8 @@ const CELLS = COLUMNS * ROWS;
 const NEAREST = 50;
 const THICKNESS = 0.03;
 const LARGEST_PATCH = 8;
+/** Weight of a camera that sees a surface from the other side. */
+const LEAST_WEIGHT = 1e-6;
 
 const FLOOR = 0.02;
 const MISSING = 1e6;
@@ -90,7 +95,7 @@ export function surface(
       const dx = rays[2 * (i + stride)]! - rays[2 * i]!;
       const dy = rays[2 * (i + stride * width) + 1]! - rays[2 * i + 1]!;
       const area = Number.isNaN(dx) || Number.isNaN(dy) ? 0 : Math.abs(dx * dy) * p[2] * p[2];
-      samples.push(...apply(pose, p), ...rotate(pose, normal), area / facing, facing);
+      samples.push(...apply(pose, p), ...rotate(pose, normal), area / facing, facing, ...pose.t);
     }
   }
   return Float32Array.from(samples);
@@ -133,8 +138,9 @@ interface Patch {
 }
 
 /**
- * Each camera's share of the picture, averaged over views. Surfaces that several cameras see are divided in proportion
- * to their samples on the screen and the cosine at which the camera sees them; hidden surfaces do not count.
+ * Each camera's share of the picture, averaged over views. Surfaces that several cameras see are divided as they are
+ * drawn (docs/spec/surface.md): in proportion to the area of their samples on the screen, facing² and similar⁸. Hidden
+ * surfaces do not count.
  */
 export function worth(cameras: readonly Float32Array[], views: readonly View[]): number[] {
   const sum = cameras.map(() => 0);
@@ -180,7 +186,10 @@ function project({ eye, tanX, tanY }: View, samples: Float32Array, i: number, ca
   const [x0, x1] = span(COLUMNS / 2 + e[0] * perX, side * perX, COLUMNS);
   const [y0, y1] = span(ROWS / 2 + e[1] * perY, side * perY, ROWS);
   if (x0 >= x1 || y0 >= y1) return undefined;
-  const weight = ((side * perX * side * perY) / ((x1 - x0) * (y1 - y0))) * samples[i + 7]!;
+  const sensor = sub(apply(eye, at(8)), e);
+  const similar = Math.max(0, -dot(sensor, e) / Math.max(length(sensor) * length(e), 1e-9));
+  const share = samples[i + 7]! ** 2 * similar ** 8 + LEAST_WEIGHT;
+  const weight = ((side * perX * side * perY) / ((x1 - x0) * (y1 - y0))) * share;
   return { camera, x0, x1, y0, y1, depth: e[2], weight };
 }
 

@@ -43,6 +43,11 @@ const points: readonly Row[] = [
     (s) => s.depth_error_mm.map((e) => (e === null ? "–" : e.toFixed(1))).join(", ") + " mm",
     (s) => s.depth_error_mm.some((e) => e !== null),
   ],
+  [
+    "Drawn as",
+    "On a GPU too slow for all points, only a share of them is drawn",
+    (s) => s.look + (s.drawn_share < 1 ? `, 1 in ${Math.round(1 / s.drawn_share)} points` : ""),
+  ],
   ["Decode", "Time to decode a frame, median", (s) => ms(s.decode_ms.p50)],
 ];
 const video: readonly Row[] = [

@@ -41,7 +41,7 @@ type LookTimes struct {
 }
 
 func unity(ctx context.Context) (times []UnityTime, err error) {
-	cmd := exec.CommandContext(ctx, "client-unity/verify/verify.sh", "build", "times")
+	cmd := exec.CommandContext(ctx, "client-unity/verify/verify.sh", "build", "shaders", "times")
 	var failure bytes.Buffer
 	cmd.Stderr = &failure
 	out, err := cmd.Output()

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 
+	"holocast/internal/qoe"
 	"holocast/internal/render"
 	"holocast/tools/lab/bench/internal/picture"
 )
@@ -42,7 +43,7 @@ func (o Options) has(part string) bool { return len(o.Parts) == 0 || slices.Cont
 type Score struct {
 	PSNR  float64 `json:"psnr"`  // dB, of red, green and blue
 	SSIM  float64 `json:"ssim"`  // of luma
-	Holes float64 `json:"holes"` // share of pixels that show nothing, or what is behind
+	Holes float64 `json:"holes"` // share of pixels that show the background
 }
 
 // Matched holds scores of pictures whose colors are matched between cameras.
@@ -187,25 +188,20 @@ func (s *Scene) average() {
 			m.PSNR, m.SSIM, m.Holes = m.PSNR+v.PSNR, m.SSIM+v.SSIM, m.Holes+v.Holes
 		}
 		n := float64(len(s.Views))
-		return Score{round(m.PSNR/n, 2), round(m.SSIM/n, 4), round(m.Holes/n, 5)}
+		return Score{qoe.Round(m.PSNR/n, 2), qoe.Round(m.SSIM/n, 4), qoe.Round(m.Holes/n, 5)}
 	}
 	s.Points = mean(func(l Looks) Score { return l.Points })
 	s.Surface = mean(func(l Looks) Score { return l.Surface })
 	for _, l := range s.Views {
 		s.Share += l.Share / float64(len(s.Views))
 	}
-	s.Share = round(s.Share, 2)
+	s.Share = qoe.Round(s.Share, 2)
 	if s.Views[0].Matched != nil {
 		s.Matched = &Matched{
 			Points:  mean(func(l Looks) Score { return l.Matched.Points }),
 			Surface: mean(func(l Looks) Score { return l.Matched.Surface }),
 		}
 	}
-}
-
-func round(v float64, digits int) float64 {
-	p := math.Pow10(digits)
-	return math.Round(v*p) / p
 }
 
 // target is the picture to compare with.
@@ -282,7 +278,7 @@ func (t *target) score(img *image.RGBA, depth []float32) Score {
 	}
 	n := float64(max(1, t.count))
 	return Score{
-		PSNR: round(10*math.Log10(255*255*3*n/sum), 2), Holes: round(float64(holes)/n, 5),
+		PSNR: qoe.Round(10*math.Log10(255*255*3*n/sum), 2), Holes: qoe.Round(float64(holes)/n, 5),
 		SSIM: picture.SSIM(picture.Luma(img), picture.Luma(want), t.width, t.height, t.compared),
 	}
 }
@@ -293,7 +289,7 @@ func (r *Result) compare(v *view, others []*view) (Looks, error) {
 	if err != nil {
 		return Looks{}, err
 	}
-	l := Looks{View: v.name, Share: round(float64(t.count)/float64(len(t.compared)), 2)}
+	l := Looks{View: v.name, Share: qoe.Round(float64(t.count)/float64(len(t.compared)), 2)}
 	plain, matched := make([]render.Surface, len(others)), make([]render.Surface, len(others))
 	differ := false
 	for i, o := range others {
@@ -376,7 +372,7 @@ func (r Result) Markdown() string {
 	b.WriteString("The view of a camera that is left out is drawn from the others and compared with its picture, where one of " +
 		"them measured the same surface (same place and direction, at least 8 pixels from its edge). Points are squares " +
 		"of 1.4 times their distance, as viewers draw them; surfaces follow [surface.md](../spec/surface.md), with " +
-		"colors as captured and matched between cameras. Holes are pixels that show nothing, or what is behind.\n\n")
+		"colors as captured and matched between cameras. Holes are pixels that show the background.\n\n")
 	scene := func(title, about string, s *Scene) {
 		if s == nil {
 			return

@@ -9,7 +9,10 @@ import (
 	"holocast/capture-server/depthmap"
 	"holocast/capture-server/source/synthetic"
 	"holocast/internal/pointcloud"
+	"holocast/internal/qoe"
 	"holocast/internal/render"
+	"holocast/internal/vec3"
+	"holocast/tools/lab/bench/internal/quantile"
 )
 
 // look draws surfaces.
@@ -73,7 +76,10 @@ func shapes(ctx context.Context) (*Shapes, error) {
 		}
 	}
 	for _, look := range []*Shape{&s.Points, &s.Surface} {
-		*look = Shape{round(look.Silhouette, 4), round(look.DepthP50, 2), round(look.NormalP50, 1), round(look.NormalP95, 1)}
+		*look = Shape{
+			Silhouette: qoe.Round(look.Silhouette, 4), DepthP50: qoe.Round(look.DepthP50, 2),
+			NormalP50: qoe.Round(look.NormalP50, 1), NormalP95: qoe.Round(look.NormalP95, 1),
+		}
 	}
 	return &s, nil
 }
@@ -119,14 +125,9 @@ func (v *view) shape(draw look, from []render.Surface) (Shape, error) {
 			want, smooth := v.normal(x, y)
 			got, ok := drawn.normal(x, y)
 			if smooth && ok {
-				cos := want[0]*got[0] + want[1]*got[1] + want[2]*got[2]
-				angles = append(angles, math.Acos(max(-1, min(1, cos)))*180/math.Pi)
+				angles = append(angles, math.Acos(max(-1, min(1, vec3.Dot(want, got))))*180/math.Pi)
 			}
 		}
 	}
-	slices.Sort(off)
-	slices.Sort(angles)
-	return Shape{both / either, quantile(off, 0.5), quantile(angles, 0.5), quantile(angles, 0.95)}, nil
+	return Shape{both / either, quantile.Of(off, 0.5), quantile.Of(angles, 0.5), quantile.Of(angles, 0.95)}, nil
 }
-
-func quantile(sorted []float64, q float64) float64 { return sorted[int(q*float64(len(sorted)-1))] }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"math"
 	"path/filepath"
+	"slices"
 
 	"holocast/capture-server/calibrate"
 	"holocast/capture-server/depthmap"
@@ -16,6 +17,7 @@ import (
 	"holocast/internal/mjpeg"
 	"holocast/internal/pointcloud"
 	"holocast/internal/render"
+	"holocast/internal/vec3"
 )
 
 // view is one camera's capture.
@@ -31,22 +33,13 @@ type view struct {
 	width, height int
 }
 
-// surface returns the capture for rendering. With a gain, its colors match those of a camera with that gain.
+// surface returns the capture for rendering. gain matches its colors to the other cameras'.
 func (v *view) surface(gain *depthmap.Gain) render.Surface {
 	s := render.Surface{Grid: &v.grid, Rays: &v.rays, Pose: v.pose}
 	if gain != nil {
-		var levels [3][256]byte
-		for c := range levels {
-			for l := range levels[c] {
-				light := depthmap.Linear(float64(l)/255) * v.gain[c] / gain[c]
-				levels[c][l] = byte(255*depthmap.SRGB(light) + 0.5)
-			}
-		}
 		matched := v.grid
-		matched.Color = make([]byte, len(v.grid.Color))
-		for i, l := range v.grid.Color {
-			matched.Color[i] = levels[i%3][l]
-		}
+		matched.Color = slices.Clone(v.grid.Color)
+		depthmap.Gain{v.gain[0] / gain[0], v.gain[1] / gain[1], v.gain[2] / gain[2]}.Apply(matched.Depth, matched.Color)
 		s.Grid = &matched
 	}
 	return s
@@ -86,7 +79,9 @@ func (v *view) capture(ctx context.Context, from source.Source) (err error) {
 		return err
 	}
 	defer f.Release()
-	mapper, err := depthmap.New(v.cal, depthmap.Config{})
+	mapper, err := depthmap.New(v.cal, depthmap.Config{
+		Grazing: depthmap.DefaultGrazing, ColorInset: depthmap.DefaultColorInset,
+	})
 	if err != nil {
 		return err
 	}
@@ -171,7 +166,7 @@ func (v *view) sees(p, normal [3]float64) bool {
 		}
 	}
 	n, ok := v.normal(x, y)
-	return ok && n[0]*normal[0]+n[1]*normal[1]+n[2]*normal[2] >= sameSurface
+	return ok && vec3.Dot(n, normal) >= sameSurface
 }
 
 const (
@@ -208,10 +203,8 @@ func (v *view) normal(x, y int) (n [3]float64, ok bool) {
 			return n, false
 		}
 	}
-	a, b := minus(p[3], p[2]), minus(p[1], p[0])
-	n = [3]float64{a[1]*b[2] - a[2]*b[1], a[2]*b[0] - a[0]*b[2], a[0]*b[1] - a[1]*b[0]}
-	l := math.Sqrt(n[0]*n[0] + n[1]*n[1] + n[2]*n[2])
-	return [3]float64{n[0] / l, n[1] / l, n[2] / l}, l > 0
+	n = vec3.Cross(vec3.Sub(p[3], p[2]), vec3.Sub(p[1], p[0]))
+	return vec3.Unit(n), vec3.Length(n) > 0
 }
 
 // performer captures a frame of the synthetic performer in a room. Every second camera is held out.
@@ -230,5 +223,3 @@ func performer(ctx context.Context) ([]*view, error) {
 	}
 	return views, nil
 }
-
-func minus(a, b [3]float64) [3]float64 { return [3]float64{a[0] - b[0], a[1] - b[1], a[2] - b[2]} }

@@ -89,10 +89,10 @@ func (r Result) selectionMarkdown() string {
 		return ""
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "### Qualities by pose\n\n%g Mbit/s for the four cameras, divided evenly (rate control for each camera), or "+
-		"by choosing one of the qualities high, medium and low for each camera from the viewer's pose. Pictures along walks "+
-		"around the performer are compared with pictures of the exact depth and colour. By pose, they gain %.2f dB on "+
-		"average. Layout A, without a limit, shows the sensor's noise.\n\n", s.Mbps, s.Gain)
+	fmt.Fprintf(&b, "### Qualities by pose\n\n%g Mbit/s for the four cameras, divided evenly (rate control for each "+
+		"camera), or by choosing one of the qualities high, medium, fair and low for each camera from the viewer's "+
+		"pose. Pictures along walks around the performer are compared with pictures of the exact depth and colour. By "+
+		"pose, they gain %.2f dB on average. Layout A, without a limit, shows the sensor's noise.\n\n", s.Mbps, s.Gain)
 	row(&b, []string{
 		"walk", "evenly dB / SSIM", "by pose dB / SSIM", "by pose Mbit/s", "smallest gain of a picture, dB", "layout A dB",
 	})

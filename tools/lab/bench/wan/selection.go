@@ -17,6 +17,7 @@ import (
 	"holocast/internal/qoe"
 	"holocast/internal/ratecontrol"
 	"holocast/internal/render"
+	"holocast/internal/vec3"
 	"holocast/internal/viewselect"
 )
 
@@ -48,7 +49,7 @@ const selectionRate = 8
 var qualities = []struct {
 	coarser int
 	half    bool
-}{{0, false}, {8, false}, {4, true}}
+}{{0, false}, {4, false}, {8, false}, {12, true}}
 
 // walks maps part t of a walk, 0 to 1, to the viewer's position in mm around the performer, who
 // stands at the origin.
@@ -70,23 +71,15 @@ const (
 func eye(azimuth, height, distance float64) camera.Transform {
 	s, c := math.Sincos(azimuth * math.Pi / 180)
 	at := [3]float64{distance * s, height, distance * c}
-	forward := direction([3]float64{-at[0], gazeHeight - height, -at[2]})
-	right := direction([3]float64{-forward[2], 0, forward[0]})
-	down := [3]float64{
-		forward[1]*right[2] - forward[2]*right[1], forward[2]*right[0] - forward[0]*right[2],
-		forward[0]*right[1] - forward[1]*right[0],
-	}
+	forward := vec3.Unit([3]float64{-at[0], gazeHeight - height, -at[2]})
+	right := vec3.Unit([3]float64{-forward[2], 0, forward[0]})
+	down := vec3.Cross(forward, right)
 	m := camera.Transform{R: [9]float64{
 		right[0], right[1], right[2], down[0], down[1], down[2], forward[0], forward[1], forward[2],
 	}}
 	t := m.Apply(at)
 	m.T = [3]float64{-t[0], -t[1], -t[2]}
 	return m
-}
-
-func direction(v [3]float64) [3]float64 {
-	n := math.Sqrt(v[0]*v[0] + v[1]*v[1] + v[2]*v[2])
-	return [3]float64{v[0] / n, v[1] / n, v[2] / n}
 }
 
 // offer is a camera's frame in all qualities.
@@ -174,7 +167,7 @@ func newOffer(ctx context.Context, s *sequence, seed uint64, x extent) (*offer, 
 	for q := range qualities {
 		o.rates = append(o.rates, viewselect.Option{
 			Rate:  8 * float64(bytes[q]) * fps / float64(frames),
-			Error: math.Pow(4, float64(q)) - 1, // as the web viewer assumes
+			Error: viewselect.UnknownError(q),
 		})
 	}
 	return o, nil
