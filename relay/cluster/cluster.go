@@ -299,7 +299,7 @@ func (c *Cluster) sweep() {
 // measure sets the costs of the paths in use. The caller holds c.mu.
 func (c *Cluster) measure() {
 	for id, up := range c.upstreams {
-		if s := up.live.Load(); s != nil && s.Err() == nil {
+		if s := up.open(); s != nil {
 			c.table.SetCost(id, max(1, s.Stats().MinRTT.Round(time.Millisecond).Seconds()*1000))
 		}
 	}
@@ -352,9 +352,48 @@ func (c *Cluster) Stats() (s Stats) {
 		Counts: c.counts,
 	}
 	for _, up := range c.upstreams {
-		if l := up.live.Load(); l != nil && l.Err() == nil {
+		if up.open() != nil {
 			s.Upstreams++
 		}
 	}
 	return s
+}
+
+// View is a relay's view of its cluster.
+type View struct {
+	Name, Region string      // of the cluster, of the relay
+	Relay, URL   string      // of this relay, as other relays know it
+	Published    int         // namespaces announced
+	Relays       []RelayView // others, by ID
+}
+
+// RelayView is another relay.
+type RelayView struct {
+	Member
+	Session *moqt.Session    // open session to it; nil without one
+	Routes  []moqt.Namespace // namespaces that it serves to this relay, in order
+}
+
+// View returns the relay's view of the cluster, or nil if c is nil or has not started.
+func (c *Cluster) View() *View {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.table == nil {
+		return nil
+	}
+	v := &View{
+		Name: c.cfg.Name, Region: c.cfg.Region, Relay: c.name, URL: c.table.info.URL, Published: len(c.table.local),
+	}
+	routes := c.table.RoutesBy()
+	for _, m := range c.table.Members() {
+		one := RelayView{Member: m, Routes: routes[m.ID]}
+		if up := c.upstreams[m.ID]; up != nil {
+			one.Session = up.open()
+		}
+		v.Relays = append(v.Relays, one)
+	}
+	return v
 }

@@ -382,14 +382,15 @@ type Member struct {
 	ID         string
 	Seen       time.Time
 	Namespaces int
-	Excess     bool // it announced more than MaxNamespaces; the rest is ignored
+	Excess     bool    // it announced more than MaxNamespaces; the rest is ignored
+	Cost       float64 // measured round-trip time in milliseconds; 0 = unknown
 }
 
 // Members lists the other relays by ID.
 func (t *Table) Members() []Member {
 	list := make([]Member, 0, len(t.members))
 	for id, o := range t.members {
-		list = append(list, Member{o.Info, id, o.seen, len(o.namespaces), o.excess})
+		list = append(list, Member{o.Info, id, o.seen, len(o.namespaces), o.excess, o.cost})
 	}
 	slices.SortFunc(list, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
 	return list
@@ -397,3 +398,15 @@ func (t *Table) Members() []Member {
 
 // Routes returns the number of namespaces that other relays serve.
 func (t *Table) Routes() int { return len(t.routes) }
+
+// RoutesBy lists the namespaces that each other relay serves, by the relay's ID, in order.
+func (t *Table) RoutesBy() map[string][]moqt.Namespace {
+	by := map[string][]moqt.Namespace{}
+	for _, route := range t.routes {
+		by[route.ID] = append(by[route.ID], route.Namespace)
+	}
+	for _, list := range by {
+		slices.SortFunc(list, func(a, b moqt.Namespace) int { return slices.Compare(a, b) })
+	}
+	return by
+}

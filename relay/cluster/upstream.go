@@ -35,6 +35,14 @@ func (c *Cluster) newUpstream(id string) *upstream {
 // String names the relay in logs.
 func (u *upstream) String() string { return u.text }
 
+// open returns the session, or nil if none is open.
+func (u *upstream) open() *moqt.Session {
+	if s := u.live.Load(); s != nil && s.Err() == nil {
+		return s
+	}
+	return nil
+}
+
 func (u *upstream) close() {
 	u.cancel()
 	if s := u.live.Load(); s != nil {
