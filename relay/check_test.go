@@ -29,7 +29,13 @@ func TestCheck(t *testing.T) {
 		`:1: tls.certificate and tls.key must be given together`: "tls: {certificate: fullchain.pem}\n",
 		`:3: origins[1]: "watch.example.com" is not of the form`: "origins:\n  - https://a.example\n  " +
 			"- watch.example.com\n",
-		`:1: congestion: `:                                   "congestion: reno\n",
+		`:1: congestion: `: "congestion: reno\n",
+		`:1: cluster.secret: the relays of a cluster share a secret: generate one (relay key`: "cluster: {name: studio}\n",
+		`:1: cluster.name is needed for the other settings of cluster`:                        "cluster: {region: eu}\n",
+		`:2: cluster.join[0]: "10.0.0.1" is not of the form HOST:PORT`: "cluster: {name: studio, secret: cluster.key,\n" +
+			"  join: [10.0.0.1]}\n",
+		`:2: cluster.advertise: "relay1:4443" is not of the form moqt://HOST:PORT`: "cluster: {name: studio, " +
+			"secret: cluster.key,\n  advertise: relay1:4443}\n",
 		`:2: log.level "loud": want debug`:                   "log:\n  level: loud\n",
 		`:2: auth.anonymous.subscribe: "demo" is not a list`: "auth:\n  anonymous: {subscribe: demo}\n",
 	})

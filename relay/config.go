@@ -15,6 +15,7 @@ import (
 	"holocast/internal/service"
 	"holocast/internal/trace"
 	"holocast/relay/auth"
+	"holocast/relay/cluster"
 	"holocast/relay/fastpath"
 	"holocast/relay/limits"
 	"holocast/relay/router"
@@ -59,11 +60,12 @@ type Config struct {
 		// Backups allows several publishers per namespace, which can replace each other.
 		Backups bool `yaml:"backups"`
 	} `yaml:"publisher"`
-	Auth        auth.Config   `yaml:"auth"`
-	Limits      limits.Config `yaml:"limits"`
-	MaxSessions int           `yaml:"maxSessions"`
-	MaxConnects int           `yaml:"maxConnects"`
-	Drain       time.Duration `yaml:"drain"`
+	Cluster     cluster.Config `yaml:"cluster"`
+	Auth        auth.Config    `yaml:"auth"`
+	Limits      limits.Config  `yaml:"limits"`
+	MaxSessions int            `yaml:"maxSessions"`
+	MaxConnects int            `yaml:"maxConnects"`
+	Drain       time.Duration  `yaml:"drain"`
 	// DrainTimeout is how long sessions may stay with a process that an upgrade has replaced.
 	DrainTimeout time.Duration `yaml:"drainTimeout"`
 	Trace        trace.Config  `yaml:"trace"`
@@ -79,6 +81,7 @@ func defaultConfig() Config {
 	c.MaxSessions, c.MaxConnects = router.DefaultMaxSessions, 100
 	c.Qlog.MaxFiles, c.Qlog.MaxBytes = 100, 16<<20
 	c.Auth.Refresh = 5 * time.Minute
+	c.Cluster.Listen = cluster.DefaultListen
 	c.Viewer.MaxOpenSubgroups, c.Viewer.MaxRendezvous = origin.DefaultMaxOpen, router.DefaultMaxRendezvous
 	c.Limits = limits.Default()
 	c.Publisher.Grace, c.Publisher.Linger = router.DefaultGrace, router.DefaultLinger
@@ -103,6 +106,9 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("congestion: %w", err)
 	}
 	if err := c.Auth.Validate(); err != nil {
+		return err
+	}
+	if err := c.Cluster.Validate(); err != nil {
 		return err
 	}
 	if err := c.Limits.Validate(); err != nil {

@@ -15,12 +15,14 @@ import (
 	"time"
 
 	"holocast/internal/config"
+	"holocast/internal/devcert"
 	"holocast/internal/moqt"
 	"holocast/internal/origin"
 	"holocast/internal/pairing"
 	"holocast/internal/service"
 	"holocast/internal/trace"
 	"holocast/relay/auth"
+	"holocast/relay/cluster"
 	"holocast/relay/fastpath"
 	"holocast/relay/limits"
 	"holocast/relay/qlog"
@@ -47,8 +49,9 @@ type server struct {
 
 	keys      keys
 	cert      *service.Certificate
-	reset     *[32]byte       // stateless reset key
-	authority *auth.Authority // nil without authentication
+	reset     *[32]byte        // stateless reset key
+	authority *auth.Authority  // nil without authentication
+	cluster   *cluster.Cluster // nil if in none
 	guard     guard
 	codes     *pairing.Codes
 
@@ -76,7 +79,8 @@ func run(ctx context.Context, cfg Config) error {
 	s := &server{cfg: cfg}
 	defer s.close()
 	for _, start := range []func(context.Context) error{
-		s.loadKeys, s.startRouter, s.listen, s.startBackground, s.joinPredecessor, s.acceptUpgrades,
+		s.loadKeys, s.startRouter, s.listen, s.startBackground, s.joinPredecessor, s.joinCluster,
+		s.acceptUpgrades,
 	} {
 		if err := start(ctx); err != nil {
 			return err
@@ -126,6 +130,11 @@ func (s *server) loadKeys(ctx context.Context) (err error) {
 	} else if s.cfg.Insecure {
 		s.log.Warn("authentication is disabled, so any peer may publish and subscribe", "listen", s.cfg.Listen)
 	}
+	if s.cfg.Cluster.Enabled() {
+		if s.cluster, err = cluster.New(ctx, s.cfg.Cluster, s.inherited.Cluster, s.log.Logger); err != nil {
+			return err
+		}
+	}
 	s.guard.cert = s.cert
 	s.guard.allow(s.cfg.Origins)
 	return nil
@@ -148,6 +157,9 @@ func (s *server) startRouter(ctx context.Context) (err error) {
 	c := s.cfg.routing()
 	c.Limits.Memory = s.memory
 	c.Auth, c.Backups, c.FastPath, c.Tracer, c.Log = s.authority, s.cfg.Publisher.Backups, s.fast, s.tracer, log
+	if s.cluster != nil {
+		c.Relay = s.cluster.Relay
+	}
 	s.router = router.New(c)
 	return nil
 }
@@ -267,6 +279,22 @@ func (s *server) joinPredecessor(context.Context) (err error) {
 	return s.sockets.Accept()
 }
 
+// joinCluster joins the cluster, or takes the predecessor's place in it.
+func (s *server) joinCluster(ctx context.Context) error {
+	if s.cluster == nil {
+		return nil
+	}
+	s.onClose(func() { s.cluster.Leave(false) })
+	return s.startCluster(ctx, s.predecessor != nil)
+}
+
+func (s *server) startCluster(ctx context.Context, takeOver bool) error {
+	hash := func() [32]byte { return devcert.Hash(*s.cert.Get()) }
+	return s.cluster.Start(ctx, cluster.Host{
+		Router: s.router, Address: s.ln.Addr(), Hash: hash, Congestion: s.cfg.Congestion,
+	}, takeOver)
+}
+
 // acceptUpgrades accepts requests for an upgrade and reports to the predecessor that this process is
 // ready.
 func (s *server) acceptUpgrades(ctx context.Context) error {
@@ -274,8 +302,8 @@ func (s *server) acceptUpgrades(ctx context.Context) error {
 	s.control = listenControl(s.predecessor, address, s.log.Logger)
 	s.upgrader = &upgrader{
 		cfg: s.cfg, keys: s.keys, cert: s.cert, address: address, sockets: s.sockets, r: s.router, log: s.log.Logger,
-		replaced: make(chan *upgrade.Successor, 1),
-		files:    func() ([]upgrade.File, error) { return listenerFiles(s.web, s.admin, s.control) },
+		cluster: s.cluster.ID(), replaced: make(chan *upgrade.Successor, 1),
+		files: func() ([]upgrade.File, error) { return listenerFiles(s.web, s.admin, s.control) },
 	}
 	s.onClose(s.upgrader.close)
 	s.serveControl(ctx)
@@ -308,6 +336,7 @@ func (s *server) serve(ctx context.Context) error {
 			s.wg.Go(func() { _, _ = s.upgrader.upgrade(ctx) }) // logs its result
 		case successor := <-s.upgrader.replaced:
 			service.Replaced(successor.PID)
+			s.cluster.Leave(true)
 			s.predecessor.Replaced()
 			s.web.Close()
 			s.admin.Close()
@@ -334,6 +363,11 @@ func (s *server) resume(ctx context.Context) error {
 	}
 	s.control = listenControl(nil, s.upgrader.address, s.log.Logger)
 	s.serveControl(ctx)
+	if s.cluster != nil {
+		if err := s.startCluster(ctx, true); err != nil {
+			return err
+		}
+	}
 	return s.upgrader.resume()
 }
 
@@ -341,6 +375,7 @@ func (s *server) resume(ctx context.Context) error {
 // listener.
 func (s *server) drainSessions(limit time.Duration) error {
 	s.ln.StopAccepting()
+	s.cluster.Leave(false)
 	sessions := s.router.Sessions()
 	s.log.Info("draining", "sessions", len(sessions), "limit", limit)
 	ctx, cancel := context.WithTimeout(context.Background(), limit)

@@ -123,6 +123,38 @@ var settings = slices.Concat(
 				"leaves.",
 		},
 		{
+			Key:  "cluster",
+			Help: "Relays that serve the same sessions: publishers and viewers may be at any of them.",
+		},
+		{
+			Key: "cluster.name", Flag: "cluster",
+			Help: `Name of the cluster; "" means none.`,
+			More: "All its relays have the same name and secret.",
+		},
+		{Key: "cluster.region", Help: "Location of the relay; of several paths, one within the region is preferred."},
+		{
+			Key:  "cluster.secret",
+			Help: "File with the secret that the relays of the cluster share.",
+			More: "relay key FILE --algorithm HS256 generates one. A relay with the secret can receive every session.",
+		},
+		{
+			Key:  "cluster.advertise",
+			Help: "URL at which other relays reach this one, such as moqt://relay1.example:4443.",
+			More: `"" derives it from listen and the machine's addresses. It must not lead to a load balancer.`,
+		},
+		{
+			Key:  "cluster.listen",
+			Help: "TCP address for other relays' routes (NATS over TLS with the secret's certificates).",
+		},
+		{
+			Key:  "cluster.join",
+			Help: "Addresses (HOST:PORT) of other relays' cluster.listen; one that is reachable suffices.",
+		},
+		{
+			Key:  "cluster.nats",
+			Help: "URL of an external NATS server, instead of listen and join, such as nats://user:password@nats.example:4222.",
+		},
+		{
 			Key: "auth", Reload: true,
 			Help: "Who may publish and subscribe: holders of a token (JWT) or client certificate, or anyone.",
 		},

@@ -48,6 +48,7 @@ type state struct {
 	Keys                keys
 	Bridge              bridge
 	Namespaces          []moqt.Namespace // published when the new process starts
+	Cluster             string           // ID in the cluster, "" if in none
 }
 
 // keys are secrets shared by both processes, so that clients can resume sessions with either.
@@ -248,6 +249,7 @@ type upgrader struct {
 	r       *router.Router
 	log     *slog.Logger
 	files   func() ([]upgrade.File, error) // HTTP and control listeners
+	cluster string                         // ID in the cluster
 
 	mu       sync.Mutex
 	bridge   *bridgeServer
@@ -304,7 +306,7 @@ func (u *upgrader) upgrade(ctx context.Context) (pid int, err error) {
 	defer cancel()
 	s, err := upgrade.Start(ctx, state{
 		Listen: u.cfg.Listen, HTTP: u.cfg.HTTP, Admin: u.cfg.Admin, Address: u.address,
-		Keys: u.keys, Bridge: u.bridge.bridge, Namespaces: u.r.Namespaces(),
+		Keys: u.keys, Bridge: u.bridge.bridge, Namespaces: u.r.Namespaces(), Cluster: u.cluster,
 	}, files)
 	if err != nil {
 		return 0, errors.Join(err, u.sockets.Accept()) // the successor may have begun to accept

@@ -12,6 +12,8 @@ import (
 // its upstream (router.Upstream).
 type Lazy struct {
 	Target Target
+	// Open, if set, dials instead of Target.
+	Open func(context.Context) (*moqt.Session, error)
 
 	mu sync.Mutex
 	s  *moqt.Session
@@ -27,7 +29,13 @@ func (l *Lazy) Session(ctx context.Context) (*moqt.Session, error) {
 	if l.s != nil && l.s.Err() == nil {
 		return l.s, nil
 	}
-	s, err := l.Target.Dial(ctx, moqt.Handler{}, moqt.Config{})
+	open := l.Open
+	if open == nil {
+		open = func(ctx context.Context) (*moqt.Session, error) {
+			return l.Target.Dial(ctx, moqt.Handler{}, moqt.Config{})
+		}
+	}
+	s, err := open(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -519,7 +519,7 @@ func (a *Authority) token(raw string) (*Grant, error) {
 		for _, s := range a.servers {
 			keys = append(keys, s.keys...)
 		}
-		c, err := verify(raw, keys, a.cfg.Issuer, a.cfg.Audience, now)
+		c, err := Verify(raw, keys, a.cfg.Issuer, a.cfg.Audience, now)
 		if err != nil {
 			return nil, err
 		}

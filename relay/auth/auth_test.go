@@ -65,7 +65,7 @@ func TestVerify(t *testing.T) {
 				t.Fatal(err)
 			}
 			for name, keys := range map[string][]Key{"alone": {key}, "after another": {other, key}} {
-				c, err := verify(raw, keys, "", "", now)
+				c, err := Verify(raw, keys, "", "", now)
 				if err != nil {
 					t.Fatalf("%s: %v", name, err)
 				}
@@ -74,18 +74,18 @@ func TestVerify(t *testing.T) {
 					t.Errorf("%s: claims %+v", name, c)
 				}
 			}
-			if _, err := verify(raw, []Key{other}, "", "", now); !errors.Is(err, ErrUnknown) {
+			if _, err := Verify(raw, []Key{other}, "", "", now); !errors.Is(err, ErrUnknown) {
 				t.Errorf("another key: %v", err)
 			}
 			other.KeyID = key.KeyID
-			if _, err := verify(raw, []Key{other}, "", "", now); !errors.Is(err, ErrUnknown) {
+			if _, err := Verify(raw, []Key{other}, "", "", now); !errors.Is(err, ErrUnknown) {
 				t.Errorf("another key of the same ID: %v", err)
 			}
-			want, _ := verify(raw, []Key{key}, "", "", now)
+			want, _ := Verify(raw, []Key{key}, "", "", now)
 			for i := range raw { // the last bits of a part may be unused
 				b := []byte(raw)
 				b[i] ^= 4
-				if c, err := verify(string(b), []Key{key}, "", "", now); err == nil && !reflect.DeepEqual(c, want) {
+				if c, err := Verify(string(b), []Key{key}, "", "", now); err == nil && !reflect.DeepEqual(c, want) {
 					t.Errorf("changed at %d it says %+v", i, c)
 				}
 			}
@@ -114,7 +114,7 @@ func TestAlgorithmIsTheKeys(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = verify(mint(t, forged, Claims{Publish: Prefixes{{}}}), keys, "", "", time.Now())
+		_, err = Verify(mint(t, forged, Claims{Publish: Prefixes{{}}}), keys, "", "", time.Now())
 		if !errors.Is(err, ErrUnknown) {
 			t.Errorf("%s as a secret: %v", name, err)
 		}
@@ -122,7 +122,7 @@ func TestAlgorithmIsTheKeys(t *testing.T) {
 	part := base64.RawURLEncoding.EncodeToString
 	for _, alg := range []string{"none", "None", "", "HS512", "RS512", "PS256"} {
 		raw := part([]byte(`{"alg":"`+alg+`"}`)) + "." + part([]byte(`{"publish":["/"]}`)) + "."
-		if _, err := verify(raw, keys, "", "", time.Now()); !errors.Is(err, ErrMalformed) {
+		if _, err := Verify(raw, keys, "", "", time.Now()); !errors.Is(err, ErrMalformed) {
 			t.Errorf("alg %q: %v", alg, err)
 		}
 	}
@@ -151,7 +151,7 @@ func TestClaims(t *testing.T) {
 		"no audience":           {audience: "b", want: ErrOther},
 		"an audience, unwanted": {claims: jwt.Claims{Audience: jwt.Audience{"a"}}},
 	} {
-		_, err := verify(mint(t, key, Claims{Claims: c.claims}), []Key{key}, c.issuer, c.audience, now)
+		_, err := Verify(mint(t, key, Claims{Claims: c.claims}), []Key{key}, c.issuer, c.audience, now)
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
@@ -477,7 +477,7 @@ func FuzzVerify(f *testing.F) {
 	f.Add("eyJhbGciOiJub25lIn0.e30.")
 	f.Add(`{"payload":"e30","signatures":[]}`)
 	f.Fuzz(func(t *testing.T, raw string) {
-		_, _ = verify(raw, keys, "", "", time.Now())
+		_, _ = Verify(raw, keys, "", "", time.Now())
 	})
 }
 

@@ -110,6 +110,9 @@ func NewKey(algorithm string) (Key, error) {
 	return newKey(k)
 }
 
+// Secret returns the HS256 key of a shared secret of at least 32 bytes.
+func Secret(secret []byte) (Key, error) { return newKey(jose.JSONWebKey{Key: secret}) }
+
 // MarshalKey encodes a key as a JSON Web Key.
 func MarshalKey(k Key) ([]byte, error) {
 	b, err := json.MarshalIndent(k.JSONWebKey, "", "  ")

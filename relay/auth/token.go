@@ -106,8 +106,9 @@ var (
 	ErrOther     = errors.New("the token is for another audience or from another issuer")
 )
 
-// verify checks a token's signature and its registered claims at the time now.
-func verify(raw string, keys []Key, issuer, audience string, now time.Time) (*Claims, error) {
+// Verify checks a token's signature and its registered claims at the time now. "" accepts any issuer or
+// audience.
+func Verify(raw string, keys []Key, issuer, audience string, now time.Time) (*Claims, error) {
 	if len(raw) > MaxTokenLength {
 		return nil, ErrMalformed
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"time"
 
+	"holocast/relay/cluster"
 	"holocast/relay/router"
 )
 
@@ -21,6 +22,7 @@ type report struct {
 	Time     int64     `json:"time_ms"` // by the relay's clock
 	Sessions []session `json:"sessions"`
 	Tracks   []track   `json:"tracks"`
+	Cluster  *members  `json:"cluster,omitempty"` // nil if the relay is in none
 }
 
 type session struct {
@@ -83,8 +85,39 @@ type track struct {
 	UnsentDatagrams uint64 `json:"unsent_datagrams"`
 }
 
-// Handler serves the page at /live/ and the report at /live/report.json.
-func Handler(r *router.Router) http.Handler {
+// members are the relays of a cluster.
+type members struct {
+	Name      string  `json:"name"`
+	Relay     string  `json:"relay"` // this one
+	URL       string  `json:"url"`   // of this relay, for other relays
+	Region    string  `json:"region"`
+	Published int     `json:"published_namespaces"`
+	Relays    []relay `json:"relays"` // others
+}
+
+type relay struct {
+	Name       string   `json:"name"`
+	URL        string   `json:"url"`
+	Region     string   `json:"region"`
+	Silent     float64  `json:"silent_ms"`  // since its last message
+	Namespaces int      `json:"namespaces"` // announced by it
+	Serves     int      `json:"serves"`     // namespaces that this relay gets from it
+	Routes     []string `json:"routes"`     // the first maxRoutes of them
+
+	// Of the session to it, which is opened for the first viewer.
+	Open          bool    `json:"open"`
+	RTT           float64 `json:"rtt_ms"`
+	SentBytes     uint64  `json:"sent_bytes"`
+	ReceivedBytes uint64  `json:"received_bytes"`
+	LostPackets   uint64  `json:"lost_packets"`
+}
+
+// maxRoutes limits the namespaces listed per relay, which may announce very many.
+const maxRoutes = 100
+
+// Handler serves the page at /live/ and the report at /live/report.json. c is nil if the relay is in no
+// cluster.
+func Handler(r *router.Router, c *cluster.Cluster) http.Handler {
 	dir, err := fs.Sub(files, "page")
 	if err != nil {
 		panic(err) // impossible: the path is constant
@@ -94,7 +127,10 @@ func Handler(r *router.Router) http.Handler {
 	mux.HandleFunc("GET /live/report.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")
-		_ = json.NewEncoder(w).Encode(read(r.View(), time.Now())) // fails if the client has left
+		now := time.Now()
+		all := read(r.View(), now)
+		all.Cluster = readCluster(c.View(), now)
+		_ = json.NewEncoder(w).Encode(all) // fails if the client has left
 	})
 	mux.Handle("GET /live/", http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		h := w.Header()
@@ -147,6 +183,31 @@ func read(v router.View, now time.Time) report {
 		})
 	}
 	return r
+}
+
+func readCluster(v *cluster.View, now time.Time) *members {
+	if v == nil {
+		return nil
+	}
+	c := &members{
+		Name: v.Name, Relay: v.Relay, URL: v.URL, Region: v.Region, Published: v.Published, Relays: []relay{},
+	}
+	for _, o := range v.Relays {
+		one := relay{
+			Name: o.Name, URL: o.URL, Region: o.Region, Silent: milliseconds(now.Sub(o.Seen)), Namespaces: o.Namespaces,
+			Serves: len(o.Routes), Routes: []string{}, Open: o.Session != nil,
+		}
+		for _, ns := range o.Routes[:min(len(o.Routes), maxRoutes)] {
+			one.Routes = append(one.Routes, ns.String())
+		}
+		if o.Session != nil {
+			st := o.Session.Stats()
+			one.RTT, one.SentBytes, one.ReceivedBytes = milliseconds(st.RTT), st.BytesSent, st.BytesReceived
+			one.LostPackets = st.PacketsLost
+		}
+		c.Relays = append(c.Relays, one)
+	}
+	return c
 }
 
 // list replaces nil with an empty list for JSON.

@@ -153,12 +153,17 @@ func newSlots() slots {
 	}
 }
 
-// slotsOf returns the slots of an upstream. All upstreams that the relay dialled share one set.
+// slotsOf returns the slots of an upstream.
 func (r *Router) slotsOf(up Upstream) slots {
 	if p, ok := up.(peer); ok {
 		return p.c.slots
 	}
-	return r.dialled
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if d := r.dialled[up]; d != nil {
+		return d.slots
+	}
+	return newSlots() // its offers have just been withdrawn
 }
 
 // acquireSlot waits for a free slot.

@@ -38,6 +38,9 @@ func (r *Router) reject(req request, err error) {
 // request counts as unanswered until answered or release is called.
 func (c *client) admit(req request, needs ...limits.Kind) (answered, release func(), ok bool) {
 	p := peerLimits(c.s)
+	if c.relay { // its requests are those of all its viewers
+		p = nil
+	}
 	var held func()
 	answered, err := p.Hold(limits.Waiting)
 	if err == nil {

@@ -49,6 +49,9 @@ func (c *client) allow(action auth.Action, name moqt.TrackName, tokens []wire.To
 	if c.s.Err() != nil {
 		return nil, errClosed
 	}
+	if c.relay && action == auth.Subscribe && name.Name != "" && !c.r.publishedHere(name) {
+		return nil, unreachable(name)
+	}
 	if c.access == nil {
 		return nil, nil
 	}
@@ -144,6 +147,14 @@ func (p *authorization) renew(g *auth.Grant) {
 	defer p.mu.Unlock()
 	p.grant = g
 	p.watch()
+}
+
+// checkPublish rejects namespaces that the peer may not publish, whatever its authorization.
+func (c *client) checkPublish(ns moqt.Namespace) error {
+	if c.relay {
+		return &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: "relays do not publish at other relays"}
+	}
+	return checkReserved(ns)
 }
 
 // checkReserved rejects namespaces reserved for the relay.

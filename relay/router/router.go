@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"iter"
 	"log/slog"
 	"slices"
 	"strings"
@@ -48,6 +49,9 @@ type Config struct {
 	MaxOpen int
 	// Auth authorizes requests. If nil, all are allowed.
 	Auth *auth.Authority
+	// Relay, if not nil, returns the name of the relay of the same cluster that opened a session, or
+	// "" if the peer is not a relay. A *moqt.SessionError closes the session.
+	Relay func(*moqt.Session) (name string, err error)
 	// Backups allows several publishers per namespace; viewers receive each track once. Otherwise
 	// only the first publisher is accepted.
 	Backups bool
@@ -77,7 +81,11 @@ type Router struct {
 	sessionCount uint64              // sessions served so far
 	refused      map[wire.RequestCode]uint64
 
-	dialled slots // shared by upstreams that the relay dialled
+	dialled map[Upstream]*dialledUpstream // with offers
+	// moved holds the namespaces for Published, and changed is signalled when there are some. moved is nil
+	// before the first call.
+	moved   map[string]moqt.Namespace
+	changed chan struct{}
 }
 
 // client is the peer of a session. Its methods handle the peer's requests.
@@ -89,6 +97,7 @@ type client struct {
 	subject string                    // authenticated identity, "" if none
 	ended   <-chan *moqt.SessionError // receives when the session's own grants end; nil if it has none
 	bridge  bool                      // the peer is another process of this relay
+	relay   bool                      // the peer is another relay of the cluster
 	queue   *origin.Queue             // deliveries in flight to the peer
 	slots   slots
 }
@@ -97,6 +106,12 @@ type client struct {
 type offer struct {
 	ns moqt.Namespace
 	up Upstream
+}
+
+// dialledUpstream is an upstream that is no peer.
+type dialledUpstream struct {
+	offers int
+	slots  slots
 }
 
 // discovery is a SUBSCRIBE_NAMESPACE or SUBSCRIBE_TRACKS request.
@@ -122,7 +137,7 @@ func New(cfg Config) *Router {
 		clients: map[*client]struct{}{}, closing: map[*track]struct{}{},
 		offers: map[*offer]struct{}{}, offersAt: newExactIndex[*offer](), offersUnder: newPrefixIndex[*offer](),
 		tracks: map[string]*track{}, tracksUnder: newPrefixIndex[*track](), discoveries: newExactIndex[*discovery](),
-		dialled: newSlots(), refused: map[wire.RequestCode]uint64{},
+		dialled: map[Upstream]*dialledUpstream{}, refused: map[wire.RequestCode]uint64{}, changed: make(chan struct{}, 1),
 	}
 	r.config.Store(&cfg)
 	return r
@@ -227,14 +242,12 @@ func (c *client) open() bool {
 	if r.cfg().Tracer != nil {
 		c.queue.OnDone = func(sent origin.Delivery) { r.traceSent(s, sent) }
 	}
-	if r.cfg().Auth != nil {
-		access, err := r.cfg().Auth.Open(s)
+	if err := c.authenticate(); err != nil {
+		log.Info("session refused", "reason", reason(err))
 		if refused := (*moqt.SessionError)(nil); errors.As(err, &refused) {
-			log.Info("session refused", "reason", reason(err))
 			s.Close(refused.Code, refused.Reason)
-			return false
 		}
-		c.access, c.subject, c.ended = access, access.Subject(), access.Ended()
+		return false
 	}
 	r.mu.Lock()
 	full := len(r.clients) >= r.cfg().MaxSessions
@@ -255,6 +268,30 @@ func (c *client) open() bool {
 	log.Info("session open", "implementation", truncated(s.Implementation()), "webtransport", s.WebTransport(),
 		"path", truncated(withoutQuery(s.Path())), "subject", truncated(c.subject))
 	return true
+}
+
+// authenticate finds out who the peer is. The error is a *moqt.SessionError.
+func (c *client) authenticate() error {
+	cfg := c.r.cfg()
+	if cfg.Relay != nil {
+		name, err := cfg.Relay(c.s)
+		if err != nil {
+			return err
+		}
+		if name != "" { // it authorizes its own clients
+			c.relay, c.subject = true, "relay "+name
+			return nil
+		}
+	}
+	if cfg.Auth == nil {
+		return nil
+	}
+	access, err := cfg.Auth.Open(c.s)
+	if err != nil {
+		return err
+	}
+	c.access, c.subject, c.ended = access, access.Subject(), access.Ended()
+	return nil
 }
 
 func (r *Router) logOf(s *moqt.Session) *slog.Logger {
@@ -364,7 +401,7 @@ func (c *client) publishNamespace(req *moqt.NamespaceRequest) {
 	log := r.log.With("namespace", truncated(req.Namespace.String()), "peer", up.String())
 	authz, err := c.authorize(req.Request, auth.Publish, moqt.TrackName{Namespace: req.Namespace})
 	if err == nil {
-		err = checkReserved(req.Namespace)
+		err = c.checkPublish(req.Namespace)
 	}
 	o := &offer{req.Namespace, up}
 	if err == nil {
@@ -402,12 +439,94 @@ func (r *Router) Offer(ns moqt.Namespace, up Upstream) (withdraw func()) {
 	return func() { r.remove(o) }
 }
 
+// Leave cancels the subscriptions at up to the tracks of a namespace, unless up still offers them.
+func (r *Router) Leave(ns moqt.Namespace, up Upstream) {
+	r.mu.Lock()
+	var subs []*moqt.Subscription
+	for t := range r.tracksUnder.under(ns) {
+		if slices.Contains(r.publishers(t.Name()), up) {
+			continue
+		}
+		t.mu.Lock()
+		if sub := t.upstreams[up]; sub != nil {
+			subs = append(subs, sub)
+		}
+		t.mu.Unlock()
+	}
+	r.mu.Unlock()
+	for _, sub := range subs {
+		sub.Cancel()
+	}
+}
+
+// Changed returns a channel that receives when Published may have changed.
+func (r *Router) Changed() <-chan struct{} { return r.changed }
+
+// Published lists the namespaces that peers of this relay have published and withdrawn since the last
+// call. The first call lists all as published.
+func (r *Router) Published() (published, withdrawn []moqt.Namespace) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	moved := r.moved
+	if moved == nil {
+		moved = map[string]moqt.Namespace{}
+		for o := range r.offers {
+			moved[o.ns.String()] = o.ns
+		}
+	}
+	r.moved = map[string]moqt.Namespace{}
+	for _, ns := range moved {
+		if r.peerHas(r.offersAt.get(ns)) {
+			published = append(published, ns)
+		} else {
+			withdrawn = append(withdrawn, ns)
+		}
+	}
+	return published, withdrawn
+}
+
+// peerHas reports whether one of the offers is a peer's. The caller holds r.mu.
+func (r *Router) peerHas(offers iter.Seq[*offer]) bool {
+	for o := range offers {
+		if _, ok := o.up.(peer); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// publishedHere reports whether a peer of this relay publishes a track. Other relays are served such
+// tracks only, so that a request cannot run in a circle.
+func (r *Router) publishedHere(name moqt.TrackName) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.peerHas(r.offersAt.above(name.Namespace)) {
+		return true
+	}
+	t := r.tracks[name.String()]
+	if t == nil {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.pubs) > 0
+}
+
 // add adds an offer. The caller holds r.mu.
 func (r *Router) add(o *offer) {
 	r.offers[o] = struct{}{}
 	r.offersAt.add(o.ns, o)
 	r.offersUnder.add(o.ns, o)
+	if _, ok := o.up.(peer); !ok {
+		d := r.dialled[o.up]
+		if d == nil {
+			d = &dialledUpstream{slots: newSlots()}
+			r.dialled[o.up] = d
+		}
+		d.offers++
+	}
 	r.notify(o.ns)
+	r.signal(o)
 }
 
 // joinAll subscribes to the tracks of an offer that are in use.
@@ -433,7 +552,24 @@ func (r *Router) withdraw(o *offer) {
 	delete(r.offers, o)
 	r.offersAt.remove(o.ns, o)
 	r.offersUnder.remove(o.ns, o)
+	if d := r.dialled[o.up]; d != nil {
+		if d.offers--; d.offers == 0 {
+			delete(r.dialled, o.up)
+		}
+	}
 	r.notify(o.ns)
+	r.signal(o)
+}
+
+// signal records a change of a peer's namespace for Published. The caller holds r.mu.
+func (r *Router) signal(o *offer) {
+	if _, ok := o.up.(peer); ok && r.moved != nil {
+		r.moved[o.ns.String()] = o.ns
+		select {
+		case r.changed <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // Namespaces lists the published namespaces.

@@ -514,7 +514,7 @@ func (c *client) publish(req *moqt.PublishRequest) {
 	log := r.log.With("track", truncated(req.Track.String()), "peer", up.String())
 	authz, err := c.authorize(req.Request, auth.Publish, req.Track)
 	if err == nil {
-		err = checkReserved(req.Track.Namespace)
+		err = c.checkPublish(req.Track.Namespace)
 	}
 	if err == nil {
 		err = checkTrack(req.Largest, req.Properties)

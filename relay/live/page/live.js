@@ -11,6 +11,8 @@ const si = (value, unit) => {
 };
 const bits = (bytesPerSecond) => (bytesPerSecond === undefined ? "" : si(8 * bytesPerSecond, "bit/s"));
 
+const of = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
+
 /** A table row. A cell is a text or [text, class]. */
 function row(cells) {
   const tr = document.createElement("tr");
@@ -134,17 +136,40 @@ function show(report) {
       [`${s.rtt_ms.toFixed(1)} (${s.min_rtt_ms.toFixed(1)}) ms`, "n"], [losses(s, before, ofSessions), "wrap lost"],
     ]), ...paths];
   }));
+  document.querySelector("#cluster").hidden = !report.cluster;
+  if (report.cluster) showCluster(report.cluster, last?.cluster, rate);
   document.querySelector("#no-tracks").hidden = report.tracks.length > 0;
   document.querySelector("#no-sessions").hidden = report.sessions.length > 0;
   const to = report.sessions.filter((s) => report.tracks.some((t) => t.to.includes(s.number))).length;
   const offered = report.sessions.flatMap((s) => s.offers.map((o) => parts(o)[0]));
   const namespaces = new Set([...byNamespace.keys(), ...offered]).size;
-  const of = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
   const time = new Date(report.time_ms).toLocaleTimeString();
   state.textContent =
     `${of(namespaces, "namespace")}, ${of(report.sessions.length, "session")} (${of(to, "subscriber")}) · ${time}`;
   state.className = "";
   last = report;
+}
+
+/** The other relays of the cluster, and the sessions that they serve to viewers of this one. */
+function showCluster(cluster, before, rate) {
+  const relaysBefore = new Map(before?.relays.map((r) => [r.name, r]));
+  const region = cluster.region ? `, region ${cluster.region}` : "";
+  document.querySelector("#this-relay").textContent = `${cluster.name}: this relay is ${cluster.relay} at ` +
+    `${cluster.url}${region}. It announces ${of(cluster.published_namespaces, "namespace")}.`;
+  document.querySelector("#relays").replaceChildren(...cluster.relays.map((r) => {
+    const was = relaysBefore.get(r.name);
+    const routes = r.routes.map((o) => parts(o)[0]);
+    if (r.serves > routes.length) routes.push(`${r.serves - routes.length} more`);
+    return row([
+      [r.name, "wrap"], [r.url, "wrap"], r.region, [routes.join(", "), "wrap"], [`${r.namespaces}`, "n"],
+      ...(r.open
+        ? [[bits(rate(r, was, "received_bytes")), "n"], [bits(rate(r, was, "sent_bytes")), "n"],
+          [`${r.rtt_ms.toFixed(1)} ms`, "n"], [losses(r, was, { lost_packets: "packets lost" }), "wrap lost"]]
+        : ["", "", ["no session", "dim n"], ""]),
+      [`${(r.silent_ms / 1000).toFixed(1)} s ago`, r.silent_ms > 1000 ? "n lost" : "n"],
+    ]);
+  }));
+  document.querySelector("#no-relays").hidden = cluster.relays.length > 0;
 }
 
 async function poll() {

@@ -1,0 +1,399 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"holocast/internal/moqt"
+	"holocast/relay/router"
+)
+
+const (
+	// tick is the interval between the table's ticks.
+	tick = 50 * time.Millisecond
+	// detach delays the end of subscriptions after the end of their route, since the publisher's last
+	// objects are in flight.
+	detach = 2 * time.Second
+	// measure is the interval between measurements of the paths.
+	measure = time.Second
+	// takeOverWait limits the wait for the cluster port of a process that this one replaces.
+	takeOverWait = time.Minute
+)
+
+// Cluster is a relay's membership in a cluster. Create it with New; Start joins the cluster.
+type Cluster struct {
+	cfg    Config
+	log    *slog.Logger
+	secret *secret
+	id     string
+	name   string // in logs of other relays
+	host   Host
+
+	stop            context.CancelFunc
+	wg              sync.WaitGroup
+	running, silent atomic.Bool // silent: leave without Bye
+
+	mu        sync.Mutex
+	listen    string // address of the cluster port
+	table     *Table
+	known     map[string]Member    // by ID, as logged
+	offers    map[string]*offer    // by namespace
+	upstreams map[string]*upstream // by ID
+	counts    Counts
+}
+
+// Host is the relay that joins.
+type Host struct {
+	Router     *router.Router
+	Address    net.Addr        // of its sessions
+	Hash       func() [32]byte // of its certificate
+	Congestion string          // controller of its sessions with other relays
+}
+
+// offer is a namespace that the router offers on behalf of another relay.
+type offer struct {
+	up       *upstream
+	withdraw func()
+}
+
+// Counts are counters of messages.
+type Counts struct {
+	Sent, Received uint64
+	Malformed      uint64 // messages refused
+	Strangers      uint64 // connections and sessions refused
+}
+
+// New prepares to join a cluster. id, if not empty, is the ID of the process that this one replaces.
+func New(ctx context.Context, cfg Config, id string, log *slog.Logger) (*Cluster, error) {
+	s, err := readSecret(ctx, cfg.Name, cfg.Secret)
+	if err != nil {
+		return nil, fmt.Errorf("cluster.secret: %w", err)
+	}
+	if id == "" {
+		var b [8]byte
+		_, _ = rand.Read(b[:]) // never fails
+		id = hex.EncodeToString(b[:])
+	}
+	host, _ := os.Hostname()
+	return &Cluster{
+		cfg: cfg, log: log, secret: s, id: id, name: cmp.Or(host, "relay") + "/" + id,
+		offers: map[string]*offer{}, upstreams: map[string]*upstream{},
+	}, nil
+}
+
+// ID returns the relay's ID, or "" if c is nil.
+func (c *Cluster) ID() string {
+	if c == nil {
+		return ""
+	}
+	return c.id
+}
+
+// Relay returns the name of the relay that opened a session, or "" if the peer is not a relay. The error
+// is a *moqt.SessionError that refuses a peer with a wrong token.
+func (c *Cluster) Relay(s *moqt.Session) (name string, err error) {
+	name, err = c.secret.verify(s.SetupTokens(), c.id, time.Now())
+	if err != nil {
+		c.count(func(n *Counts) { n.Strangers++ })
+	}
+	return name, err
+}
+
+// Start joins the cluster. With takeOver, which means that this process replaces another one that still
+// has the cluster port, it joins in the background once that process has left.
+func (c *Cluster) Start(ctx context.Context, h Host, takeOver bool) error {
+	address, err := c.cfg.advertised(h.Address)
+	if err != nil {
+		return err
+	}
+	info := Info{Name: c.name, Region: c.cfg.Region, URL: address, Hash: h.Hash()}
+	c.mu.Lock()
+	before := c.table
+	c.host, c.table = h, NewTable(c.id, info, uint64(time.Now().UnixMicro()))
+	if before != nil { // joined again after a failed upgrade; the router reports later changes only
+		c.table.Publish(slices.Collect(maps.Values(before.local)), nil)
+	}
+	c.mu.Unlock()
+	c.running.Store(true)
+	var running context.Context
+	running, c.stop = context.WithCancel(context.WithoutCancel(ctx))
+	join := func() (*bus, error) {
+		wait := time.Duration(0)
+		if takeOver {
+			wait = takeOverWait
+		}
+		b, err := openBus(running, c.cfg, c.id, wait, c.secret, func() { c.count(func(n *Counts) { n.Strangers++ }) }, c.log)
+		if err == nil {
+			c.mu.Lock()
+			c.listen = b.address()
+			c.mu.Unlock()
+			c.log.Info("cluster: joined", "cluster", c.cfg.Name, "relay", c.name, "advertise", address,
+				"listen", b.address())
+		}
+		return b, err
+	}
+	if takeOver {
+		c.wg.Go(func() {
+			b, err := join()
+			if err == nil {
+				c.run(running, b)
+			} else if running.Err() == nil {
+				c.log.Error("cluster: cannot join; restart the relay", "err", err)
+			}
+		})
+		return nil
+	}
+	b, err := join()
+	if err != nil {
+		c.stop()
+		return err
+	}
+	c.wg.Go(func() { c.run(running, b) })
+	return nil
+}
+
+// Leave leaves the cluster and ends the sessions with other relays. handOver means that another process
+// with the same ID follows: the other relays keep their routes, and open subscriptions continue.
+func (c *Cluster) Leave(handOver bool) {
+	if c == nil || c.stop == nil {
+		return
+	}
+	if c.running.CompareAndSwap(true, false) {
+		c.silent.Store(handOver)
+	}
+	c.stop()
+	c.wg.Wait()
+}
+
+// run handles messages until ctx is done.
+func (c *Cluster) run(ctx context.Context, b *bus) {
+	defer b.close()
+	defer c.end()
+	ticks, paths := time.NewTicker(tick), time.NewTicker(measure)
+	defer ticks.Stop()
+	defer paths.Stop()
+	changed := c.host.Router.Changed()
+	c.update(b, func(now time.Time) []*Message {
+		return append(c.table.Publish(c.host.Router.Published()), c.table.Start(now)...)
+	})
+	for {
+		select {
+		case <-ctx.Done():
+			if !c.silent.Load() {
+				c.update(b, func(time.Time) []*Message { return c.table.Leave() })
+			}
+			return
+		case m := <-b.in:
+			c.update(b, func(now time.Time) []*Message { return c.receive(now, m.Data) })
+		case <-changed:
+			c.update(b, func(time.Time) []*Message { return c.table.Publish(c.host.Router.Published()) })
+		case <-ticks.C:
+			c.update(b, func(now time.Time) []*Message {
+				c.sweep()
+				return c.table.Tick(now)
+			})
+		case <-paths.C:
+			c.update(b, func(time.Time) []*Message {
+				c.table.SetHash(c.host.Hash())
+				c.measure()
+				return nil
+			})
+		}
+	}
+}
+
+// update changes the table, sends the messages that it returns, and offers the routes that changed to
+// the router.
+func (c *Cluster) update(b *bus, change func(now time.Time) []*Message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range change(time.Now()) {
+		if err := b.conn.Publish(subject(c.cfg.Name), c.secret.seal(m.Append(nil))); err != nil {
+			c.log.Debug("cluster: message not sent", "err", err)
+			continue
+		}
+		c.counts.Sent++
+	}
+	for _, route := range c.table.Changes() {
+		c.apply(route)
+	}
+}
+
+// receive verifies and handles a message. The caller holds c.mu.
+func (c *Cluster) receive(now time.Time, b []byte) []*Message {
+	text, err := c.secret.open(b)
+	if err != nil {
+		c.counts.Strangers++
+		c.log.Debug("cluster: message refused", "err", err)
+		return nil
+	}
+	m, err := Parse(text)
+	if err != nil {
+		if c.counts.Malformed++; c.counts.Malformed == 1 {
+			c.log.Warn("cluster: malformed message; later ones are only counted", "err", err)
+		}
+		return nil
+	}
+	c.counts.Received++
+	return c.table.Receive(now, m)
+}
+
+// apply offers a namespace to the router, or withdraws it. The caller holds c.mu.
+func (c *Cluster) apply(route Route) {
+	r, key := c.host.Router, route.Namespace.String()
+	before := c.offers[key]
+	delete(c.offers, key)
+	if route.ID != "" {
+		up := c.upstreams[route.ID]
+		if up == nil {
+			up = c.newUpstream(route.ID)
+			c.upstreams[route.ID] = up
+		}
+		c.offers[key] = &offer{up, r.Offer(route.Namespace, up)}
+	}
+	if before != nil {
+		before.withdraw()
+		time.AfterFunc(detach, func() { r.Leave(route.Namespace, before.up) })
+	}
+}
+
+// sweep logs relays that have joined or left, and closes the sessions of the latter. The caller holds
+// c.mu.
+func (c *Cluster) sweep() {
+	now := map[string]Member{}
+	for _, m := range c.table.Members() {
+		now[m.ID] = m
+		before, known := c.known[m.ID]
+		switch {
+		case !known:
+			c.log.Info("cluster: relay found", "relay", m.Name, "url", m.URL, "region", m.Region)
+		case m.Excess && !before.Excess:
+			c.log.Warn("cluster: relay announces too many namespaces; ignoring the rest", "relay", m.Name,
+				"limit", MaxNamespaces)
+		}
+	}
+	for id, m := range c.known {
+		if _, there := now[id]; there {
+			continue
+		}
+		c.log.Info("cluster: relay gone", "relay", m.Name, "url", m.URL)
+		if up := c.upstreams[id]; up != nil {
+			delete(c.upstreams, id)
+			up.close()
+		}
+	}
+	c.known = now
+}
+
+// measure sets the costs of the paths in use. The caller holds c.mu.
+func (c *Cluster) measure() {
+	for id, up := range c.upstreams {
+		if s := up.open(); s != nil {
+			c.table.SetCost(id, max(1, s.Stats().MinRTT.Round(time.Millisecond).Seconds()*1000))
+		}
+	}
+}
+
+// end withdraws all routes and, unless the relay hands over, ends the sessions with other relays.
+func (c *Cluster) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, o := range c.offers {
+		o.withdraw()
+	}
+	for _, up := range c.upstreams {
+		if !c.silent.Load() {
+			up.close()
+		}
+	}
+	clear(c.offers)
+	clear(c.upstreams)
+}
+
+func (c *Cluster) count(f func(*Counts)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f(&c.counts)
+}
+
+// Stats are the state of a cluster as seen by one relay.
+type Stats struct {
+	Listen    string   // address of the cluster port, "" without one
+	Members   []Member // other relays
+	Published int      // namespaces announced
+	Routes    int      // namespaces served by other relays
+	Upstreams int      // open sessions to other relays
+	Counts
+}
+
+// Stats returns the relay's view of the cluster. It is empty if c is nil.
+func (c *Cluster) Stats() (s Stats) {
+	if c == nil {
+		return s
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.table == nil {
+		return s
+	}
+	s = Stats{
+		Listen: c.listen, Members: c.table.Members(), Published: len(c.table.local), Routes: c.table.Routes(),
+		Counts: c.counts,
+	}
+	for _, up := range c.upstreams {
+		if up.open() != nil {
+			s.Upstreams++
+		}
+	}
+	return s
+}
+
+// View is a relay's view of its cluster.
+type View struct {
+	Name, Region string      // of the cluster, of the relay
+	Relay, URL   string      // of this relay, as other relays know it
+	Published    int         // namespaces announced
+	Relays       []RelayView // others, by ID
+}
+
+// RelayView is another relay.
+type RelayView struct {
+	Member
+	Session *moqt.Session    // open session to it; nil without one
+	Routes  []moqt.Namespace // namespaces that it serves to this relay, in order
+}
+
+// View returns the relay's view of the cluster, or nil if c is nil or has not started.
+func (c *Cluster) View() *View {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.table == nil {
+		return nil
+	}
+	v := &View{
+		Name: c.cfg.Name, Region: c.cfg.Region, Relay: c.name, URL: c.table.info.URL, Published: len(c.table.local),
+	}
+	routes := c.table.RoutesBy()
+	for _, m := range c.table.Members() {
+		one := RelayView{Member: m, Routes: routes[m.ID]}
+		if up := c.upstreams[m.ID]; up != nil {
+			one.Session = up.open()
+		}
+		v.Relays = append(v.Relays, one)
+	}
+	return v
+}

@@ -1,0 +1,269 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"holocast/internal/devcert"
+	"holocast/internal/leaktest"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
+	"holocast/internal/sessiontest"
+	"holocast/relay/auth"
+	"holocast/relay/router"
+)
+
+func TestMain(m *testing.M) { os.Exit(leaktest.Code(m.Run())) }
+
+// node is a relay in this process.
+type node struct {
+	*Cluster
+	t    testing.TB
+	r    *router.Router
+	url  string
+	hash [32]byte
+}
+
+func secretFile(t testing.TB) string {
+	t.Helper()
+	key, err := auth.NewKey("HS256")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := auth.MarshalKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "cluster.key")
+	if err := os.WriteFile(file, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func startNode(t testing.TB, cfg Config) *node {
+	t.Helper()
+	cfg.Name = "test"
+	c, err := New(t.Context(), cfg, "", quiet.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := devcert.Generate(time.Now(), "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13}
+	ln, err := moqt.Listen("127.0.0.1:0", moqt.ListenConfig{Config: quiet, TLS: conf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := router.New(router.Config{Relay: c.Relay, Log: quiet.Log})
+	n := &node{c, t, r, "moqt://" + ln.Addr().String(), devcert.Hash(cert)}
+	var wg sync.WaitGroup
+	ctx, stop := context.WithCancel(context.Background())
+	wg.Go(func() { n.r.ServeAll(ctx, ln) })
+	t.Cleanup(func() {
+		c.Leave(false)
+		stop()
+		_ = ln.Close()
+		wg.Wait()
+	})
+	h := Host{Router: n.r, Address: ln.Addr(), Hash: func() [32]byte { return n.hash }}
+	if err := c.Start(t.Context(), h, false); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+var quiet = moqt.Config{Log: slog.New(slog.DiscardHandler)}
+
+func (n *node) dial(h moqt.Handler) *moqt.Session {
+	n.t.Helper()
+	s, err := moqt.Dial(n.t.Context(), n.url, devcert.Pinned(n.hash), h, quiet)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { s.Close(wire.NoError, "") })
+	return s
+}
+
+// publish publishes a session with a track "points".
+func (n *node) publish(name string) (tr *origin.Track) {
+	n.t.Helper()
+	ns := moqt.Namespace{"holocast", name}
+	tr = origin.NewTrack(moqt.TrackName{Namespace: ns, Name: "points"}, nil, origin.Limits{})
+	var set origin.Set
+	set.Add(tr)
+	if _, err := n.dial(set.Handler()).PublishNamespace(n.t.Context(), ns); err != nil {
+		n.t.Fatal(err)
+	}
+	return tr
+}
+
+// receives checks that a new viewer at the node receives an object written to a track.
+func (n *node) receives(tr *origin.Track, group uint64) {
+	n.t.Helper()
+	sub, err := n.dial(moqt.Handler{}).Subscribe(n.t.Context(), tr.Name(), moqt.SubscribeOptions{})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer sub.Cancel()
+	header := wire.SubgroupHeader{Group: group, FirstObject: true}
+	if err := tr.WriteObject(header, moqt.Object{}, []byte("x")); err != nil {
+		n.t.Fatal(err)
+	}
+	for {
+		r, err := sub.AcceptSubgroup(n.t.Context())
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		if r.Group == group {
+			return
+		}
+	}
+}
+
+// offers reports whether the router offers a session.
+func (n *node) offers(name string) bool {
+	for _, ns := range n.r.Namespaces() {
+		if ns.Equal(moqt.Namespace{"holocast", name}) {
+			return true
+		}
+	}
+	return false
+}
+
+// rogue joins the bus of a cluster as a member and returns a function that sends messages.
+func rogue(t testing.TB, cfg Config) (send func(...*Message)) {
+	t.Helper()
+	cfg.Name = "test"
+	s, err := readSecret(t.Context(), cfg.Name, cfg.Secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := openBus(t.Context(), cfg, "rogue", 0, s, func() {}, quiet.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-b.in:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() { stop(); <-done; b.close() })
+	return func(list ...*Message) {
+		for _, m := range list {
+			if err := b.conn.Publish(subject(cfg.Name), s.seal(m.Append(nil))); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// TestRogueMember checks that a member that announces a million namespaces takes bounded memory, that
+// malformed messages are counted, and that the routes of others are unharmed.
+func TestRogueMember(t *testing.T) {
+	cfg := Config{Secret: secretFile(t), Listen: "127.0.0.1:0"}
+	a := startNode(t, cfg)
+	join := Config{Secret: cfg.Secret, Listen: "127.0.0.1:0", Join: []string{a.Stats().Listen}}
+	b := startNode(t, join)
+	send := rogue(t, join)
+	b.publish("fine")
+	sessiontest.Until(t, "the route is known", func() bool { return a.offers("fine") })
+
+	sessiontest.Until(t, "the rogue is known", func() bool {
+		send(&Message{Kind: Hello, From: "rogue", Version: 1, Digest: Digest{1_000_000, 1}})
+		return len(a.Stats().Members) == 2
+	})
+	const each = 1 << 13
+	const parts = 1_000_000 / each
+	for part := range uint64(parts) {
+		m := &Message{Kind: State, From: "rogue", Version: 1, Part: part, Parts: parts}
+		for i := range each {
+			m.Added = append(m.Added, moqt.Namespace{"rogue", fmt.Sprint(part), fmt.Sprint(i)})
+		}
+		send(m)
+	}
+	send(&Message{Kind: 99, From: "rogue"})
+	sessiontest.Until(t, "the messages have arrived", func() bool { return a.Stats().Malformed == 1 })
+	s := a.Stats()
+	if s.Routes > MaxNamespaces+1 || !a.offers("fine") {
+		t.Errorf("%d routes, the honest one is there: %v", s.Routes, a.offers("fine"))
+	}
+	send(&Message{Kind: Bye, From: "rogue"})
+	sessiontest.Until(t, "the rogue is forgotten", func() bool { return a.Stats().Routes == 1 })
+}
+
+// TestWithoutNATS checks that relays with an external NATS server keep their routes while it is down,
+// and learn new ones once it is back.
+func TestWithoutNATS(t *testing.T) {
+	startServer := func(port int) (s *server.Server, stop func()) {
+		s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Start()
+		if !s.ReadyForConnections(10 * time.Second) {
+			t.Fatal("the NATS server does not start")
+		}
+		return s, sync.OnceFunc(func() { s.Shutdown(); s.WaitForShutdown() })
+	}
+	s, stop := startServer(server.RANDOM_PORT)
+	defer func() { stop() }()
+	port := s.Addr().(*net.TCPAddr).Port
+	cfg := Config{Secret: secretFile(t), NATS: "nats://" + s.Addr().String()}
+	a, b, c := startNode(t, cfg), startNode(t, cfg), startNode(t, cfg)
+	one := a.publish("one")
+	sessiontest.Until(t, "the route is known", func() bool { return b.offers("one") && c.offers("one") })
+	b.receives(one, 1)
+
+	stop()
+	two := a.publish("two")
+	time.Sleep(2 * Silence) // relays would count as gone by now
+	if !b.offers("one") || !c.offers("one") {
+		t.Error("routes were lost with NATS")
+	}
+	b.receives(one, 2)
+	c.receives(one, 3)
+	_, stop = startServer(port)
+	sessiontest.Until(t, "the new route is known", func() bool { return b.offers("two") })
+	b.receives(two, 1)
+	if !b.offers("one") || !c.offers("one") {
+		t.Error("routes were lost with NATS's return")
+	}
+}
+
+// TestMisadvertised checks that viewers are not served by another relay than the one with the publisher
+// if that one's URL leads there.
+func TestMisadvertised(t *testing.T) {
+	cfg := Config{Secret: secretFile(t), Listen: "127.0.0.1:0"}
+	a := startNode(t, cfg)
+	cfg.Join = []string{a.Stats().Listen}
+	b := startNode(t, cfg)
+	cfg.Advertise = a.url // of c
+	c := startNode(t, cfg)
+	tr := c.publish("lost")
+	sessiontest.Until(t, "the route is known", func() bool { return b.offers("lost") })
+	_, err := b.dial(moqt.Handler{}).Subscribe(t.Context(), tr.Name(), moqt.SubscribeOptions{})
+	if err == nil {
+		t.Error("a viewer is served by the wrong relay")
+	}
+}

@@ -1,0 +1,88 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"holocast/internal/connect"
+	"holocast/internal/devcert"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+)
+
+// upstream is another relay as a router.Upstream. Its session is dialled on first use.
+type upstream struct {
+	connect.Lazy
+	id, text string
+	live     atomic.Pointer[moqt.Session] // the last session
+	ctx      context.Context              // ends when the relay is gone
+	cancel   context.CancelFunc
+}
+
+// newUpstream returns the upstream of a member. The caller holds c.mu.
+func (c *Cluster) newUpstream(id string) *upstream {
+	u := &upstream{id: id, text: id}
+	if o := c.table.members[id]; o != nil {
+		u.text = o.Name + " " + o.URL
+	}
+	u.ctx, u.cancel = context.WithCancel(context.Background())
+	u.Open = func(ctx context.Context) (*moqt.Session, error) { return c.dial(ctx, u) }
+	return u
+}
+
+// String names the relay in logs.
+func (u *upstream) String() string { return u.text }
+
+// open returns the session, or nil if none is open.
+func (u *upstream) open() *moqt.Session {
+	if s := u.live.Load(); s != nil && s.Err() == nil {
+		return s
+	}
+	return nil
+}
+
+func (u *upstream) close() {
+	u.cancel()
+	if s := u.live.Load(); s != nil {
+		s.Close(wire.NoError, "the relay has left the cluster")
+	}
+}
+
+// dial opens a session with a relay, which is authenticated by the certificate hash in its messages.
+func (c *Cluster) dial(ctx context.Context, u *upstream) (*moqt.Session, error) {
+	if err := u.ctx.Err(); err != nil {
+		return nil, fmt.Errorf("%s has left the cluster", u)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(u.ctx, cancel)()
+	c.mu.Lock()
+	o := c.table.members[u.id]
+	var info Info
+	if o != nil {
+		info = o.Info
+	}
+	c.mu.Unlock()
+	if o == nil {
+		return nil, fmt.Errorf("%s has left the cluster", u)
+	}
+	token, err := c.secret.mint(c.id, c.name, u.id, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	s, err := moqt.Dial(ctx, info.URL, devcert.Pinned(info.Hash), moqt.Handler{}, moqt.Config{
+		Log: c.log, Congestion: c.host.Congestion, Tokens: []wire.Token{token},
+	})
+	if err != nil {
+		c.log.Warn("cluster: relay is unreachable", "relay", u.text, "err", err)
+		return nil, err
+	}
+	u.live.Store(s)
+	if u.ctx.Err() != nil {
+		s.Close(wire.NoError, "the relay has left the cluster")
+	}
+	c.log.Info("cluster: session with relay open", "relay", u.text)
+	return s, nil
+}
