@@ -62,10 +62,8 @@ func (l *Level) Update(now time.Time, counts Counts, costs []Cost) int {
 	began := l.since
 	l.since, l.counts = now, counts
 	switch {
-	case unshown > manyUnshown:
-		l.lower(now, costs, func(c Cost) float64 { return c.Points })
-	case missing > manyLost:
-		l.lower(now, costs, func(c Cost) float64 { return c.Bitrate })
+	case unshown > manyUnshown && l.lower(now, costs, func(c Cost) float64 { return c.Points }):
+	case missing > manyLost && l.lower(now, costs, func(c Cost) float64 { return c.Bitrate }):
 	case unshown > few || missing > few:
 		l.good = time.Time{}
 	default:
@@ -80,16 +78,17 @@ func (l *Level) Update(now time.Time, counts Counts, costs []Cost) int {
 	return l.now
 }
 
-// lower selects the best level with a lower or unknown cost.
-func (l *Level) lower(now time.Time, costs []Cost, of func(Cost) float64) {
-	l.good = time.Time{}
+// lower selects the best level with a lower or unknown cost, and reports whether there is one.
+func (l *Level) lower(now time.Time, costs []Cost, of func(Cost) float64) bool {
 	present := of(costs[l.now])
 	i := slices.IndexFunc(costs[l.now+1:], func(c Cost) bool { return of(c) < present || of(c) == 0 })
 	if i < 0 {
-		return
+		return false
 	}
+	l.good = time.Time{}
 	if !l.raised.IsZero() && now.Sub(l.raised) < 2*retryAfter {
 		l.patience = min(2*l.patience, maxRetryAfter)
 	}
 	l.now += i + 1
+	return true
 }

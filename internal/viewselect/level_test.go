@@ -45,6 +45,13 @@ func TestLevel(t *testing.T) {
 	if got := l.Update(now, counts, costs[:2]); got != 1 {
 		t.Errorf("level %d of two", got)
 	}
+
+	// No level has fewer points: losses lower it even if few frames are shown.
+	l, counts, costs = Level{}, Counts{}, costs[:3]
+	level = l.Update(now, counts, costs)
+	if got := pass(4, 0.8, 0.5); got != 1 {
+		t.Errorf("level %d with unshown and lost frames, want 1", got)
+	}
 }
 
 func TestChooseWithin(t *testing.T) {

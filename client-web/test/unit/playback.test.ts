@@ -281,6 +281,7 @@ describe("automatic quality", () => {
     const all = [full, high, low];
     expect(run(new QualityChooser(), start(), 6, 0.8, 0, all).at(-1)).toBe(all.indexOf(low));
     expect(run(new QualityChooser(), start(), 30, 0, 0.3, all).at(-1)).toBe(all.indexOf(high));
+    expect(run(new QualityChooser(), start(), 6, 0.8, 0.5, [full, high]).at(-1)).toBe(1);
   });
   it("retries the better level later, and less often after a failure", () => {
     const c = new QualityChooser();

@@ -62,11 +62,11 @@ impl Level {
         let unshown = counts.unshown.saturating_sub(before.unshown) as f64 / frames.max(1) as f64;
         let missing = lost as f64 / (frames + lost) as f64;
         self.since = Some((now, counts));
-        if unshown > MANY_UNSHOWN {
-            self.lower(now, costs, |c| c.points);
-        } else if missing > MANY_LOST {
-            self.lower(now, costs, |c| c.bitrate);
-        } else if unshown > FEW || missing > FEW {
+        if unshown > MANY_UNSHOWN && self.lower(now, costs, |c| c.points)
+            || missing > MANY_LOST && self.lower(now, costs, |c| c.bitrate)
+            || unshown > FEW
+            || missing > FEW
+        {
             self.good = None;
         } else {
             let good = *self.good.get_or_insert(at);
@@ -78,16 +78,16 @@ impl Level {
         self.now
     }
 
-    /// Selects the best level with a lower or unknown cost.
-    fn lower(&mut self, now: Nanos, costs: &[Cost], of: impl Fn(&Cost) -> f64) {
-        self.good = None;
-        let Some(present) = costs.get(self.now).map(&of) else { return };
+    /// Selects the best level with a lower or unknown cost, and reports whether there is one.
+    fn lower(&mut self, now: Nanos, costs: &[Cost], of: impl Fn(&Cost) -> f64) -> bool {
+        let Some(present) = costs.get(self.now).map(&of) else { return false };
         let cheaper = |c: &Cost| of(c) < present || of(c) == 0.0;
-        let Some(i) = costs[self.now + 1..].iter().position(cheaper) else { return };
+        let Some(i) = costs[self.now + 1..].iter().position(cheaper) else { return false };
         if self.raised.is_some_and(|r| now - r < 2 * RETRY_AFTER) {
             self.patience = (2 * self.patience).min(MAX_RETRY_AFTER);
         }
         self.now += i + 1;
+        true
     }
 }
 
@@ -126,5 +126,11 @@ mod tests {
         }
         assert_eq!(l.update(now, counts, &costs[..2]), 1);
         assert_eq!(l.update(now, counts, &[]), 0);
+
+        // No level has fewer points: losses lower it even if few frames are shown.
+        let (mut l, costs) = (Level::default(), &costs[..3]);
+        l.update(now, Counts::default(), costs);
+        let counts = Counts { frames: 60, unshown: 48, lost: 60 };
+        assert_eq!(l.update(now + 4 * SECOND, counts, costs), 1);
     }
 }

@@ -57,14 +57,12 @@ export class QualityChooser {
     const undrawn = (counts.undrawn - since.counts.undrawn) / Math.max(1, frames);
     const missing = lost / (frames + lost);
     this.#since = { at: now, counts: { ...counts } };
-    if (undrawn > MANY_UNDRAWN || missing > MANY_LOST) {
-      this.#goodSince = undefined;
-      const lower = this.#cheaper(costs, undrawn > MANY_UNDRAWN ? "points" : "bitrate");
-      if (lower >= 0) {
-        if (now - this.#raised < 2 * RETRY_AFTER) this.#retryAfter = Math.min(2 * this.#retryAfter, MAX_RETRY_AFTER);
-        this.level = lower;
-      }
-    } else if (undrawn > FEW || missing > FEW) {
+    if (
+      (undrawn > MANY_UNDRAWN && this.#lower(now, costs, "points")) ||
+      (missing > MANY_LOST && this.#lower(now, costs, "bitrate")) ||
+      undrawn > FEW ||
+      missing > FEW
+    ) {
       this.#goodSince = undefined;
     } else {
       this.#goodSince ??= since.at;
@@ -77,9 +75,13 @@ export class QualityChooser {
     return this.level;
   }
 
-  /** The best level that saves points or bits; -1 if none does. */
-  #cheaper(costs: readonly Cost[], what: keyof Cost): number {
-    const now = costs[this.level]![what];
-    return costs.findIndex((c, i) => i > this.level && (c[what] < now || c[what] === 0));
+  /** Selects the best level that saves points or bits, and returns whether there is one. */
+  #lower(now: number, costs: readonly Cost[], what: keyof Cost): boolean {
+    const cost = costs[this.level]![what];
+    const lower = costs.findIndex((c, i) => i > this.level && (c[what] < cost || c[what] === 0));
+    if (lower < 0) return false;
+    if (now - this.#raised < 2 * RETRY_AFTER) this.#retryAfter = Math.min(2 * this.#retryAfter, MAX_RETRY_AFTER);
+    this.level = lower;
+    return true;
   }
 }
