@@ -2,7 +2,7 @@
 # Verifies the Unity client without Unity. See README.md; `make test-unity` runs it.
 #
 #   verify.sh [STEP…]      build api package unit layout plugins shaders pictures end-to-end; default: all
-#   verify.sh in-step      compares sound with pictures, after build; needs an idle machine
+#   verify.sh in-step      compares sound with pictures; needs an idle machine
 #   verify.sh build shaders times
 #                          times points and surfaces on lavapipe, as JSON
 #   verify.sh released FOLDER
@@ -76,6 +76,10 @@ for step in "${steps[@]}"; do
 		;;
 	in-step)
 		publisher
+		if [[ ! -f $out/linux/Holocast.Verify.dll ]]; then
+			(cd "$root/client-unity/native" && cargo build --quiet --locked --profile verify -p capi)
+			verify build
+		fi
 		run end-to-end "$root" "in step"
 		;;
 	package)
