@@ -78,9 +78,16 @@ async function decode(ready: Promise<Decoders>, m: Extract<ToDecoder, { type: "f
   const c = cameras.get(m.camera);
   if (!c) return;
   const { frames } = await ready;
-  const video = await c.video;
-  const began = performance.now();
-  const f: Frame = video ? await video.decode(m.objects) : frames.decode(m.objects, limits(c.track));
+  let began: number;
+  let f: Frame;
+  try {
+    const video = await c.video;
+    began = performance.now();
+    f = video ? await video.decode(m.objects) : frames.decode(m.objects, limits(c.track));
+  } catch (e) {
+    if (cameras.get(m.camera) !== c) return; // closed meanwhile
+    throw e;
+  }
   if (cameras.get(m.camera) !== c) return;
   if (f.header.camera !== m.camera || f.header.layout !== c.track.layout) {
     throw new Error(
