@@ -225,14 +225,17 @@ func (r *Result) comparison(b *strings.Builder) {
 			}
 			return "", false
 		})},
-		{"paths removed after the first start (Fig. 6b)", "4, after 200 windows; later 3 and 5", each("%s", func(l *Level) (any, bool) {
-			for _, m := range r.Runs {
-				if m.Mode == Duplicate && r.levelOf(m) == l {
-					return m.removed()
+		{
+			"paths removed after the first start (Fig. 6b)", "4, after 200 windows; later 3 and 5",
+			each("%s", func(l *Level) (any, bool) {
+				for _, m := range r.Runs {
+					if m.Mode == Duplicate && r.levelOf(m) == l {
+						return m.removed()
+					}
 				}
-			}
-			return "", false
-		})},
+				return "", false
+			}),
+		},
 	}
 	for _, row := range rows {
 		fmt.Fprintf(b, "| %s | %s | %s |\n", row.what, row.paper, row.here)

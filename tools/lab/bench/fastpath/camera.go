@@ -99,7 +99,8 @@ ChaCha20, as in **chacha20**. Load average before the run: %.1f. Measured at %s 
 		}
 		if c.Way != User {
 			kernel = fmt.Sprintf(" %.0f | %.0f %% | %.0f | %.0f | %.0f in %d samples, finally %.0f ",
-				c.Forwarded, 100*c.Precomputed, c.Lost, c.Fallback["budget"], c.UnregisteredMax/1000, c.Samples, c.UnregisteredEnd/1000)
+				c.Forwarded, 100*c.Precomputed, c.Lost, c.Fallback["budget"], c.UnregisteredMax/1000, c.Samples,
+				c.UnregisteredEnd/1000)
 		}
 		fmt.Fprintf(&b, "| %s%s | %s | %.1f | %.0f / %.0f | %.1f | %.0f / %.0f | %d | %s |%s|%s|\n", c.Way, mark,
 			condition,
