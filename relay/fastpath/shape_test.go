@@ -9,7 +9,7 @@ import (
 	"holocast/internal/moqt"
 )
 
-// TestShape checks that tracks are told apart by how their objects arrive.
+// TestShape checks the shapes derived from the arrival of objects.
 func TestShape(t *testing.T) {
 	const ms = time.Millisecond
 	// send adds groups of objects, the groups every interval and their objects gap apart.
