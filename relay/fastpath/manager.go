@@ -103,7 +103,8 @@ type subscriber struct {
 	c   *conn
 	pub *moqt.Publication
 	// inKernel is set while the kernel forwards to the viewer. Once it is cleared, leftAt is the time,
-	// by Manager.now; objects that the kernel had forwarded may reach user space for a while.
+	// by Manager.now, while objects that the kernel had forwarded may still reach user space; 0 = none
+	// may.
 	inKernel atomic.Bool
 	leftAt   atomic.Int64
 }
@@ -370,7 +371,6 @@ func (m *Manager) Viewer(t *origin.Track, pub *moqt.Publication) origin.Sink {
 		return inner
 	}
 	s := &subscriber{c: c, pub: pub}
-	s.leftAt.Store(int64(m.now() - forgetAfter))
 	changed := pub.Changed()
 	k := m.change(t, func(k *track) { k.viewers[s] = struct{}{} })
 	go func() {
@@ -527,9 +527,20 @@ func (m *Manager) install(k *track) error {
 
 // leave records that the kernel no longer forwards to the viewer.
 func (s *subscriber) leave(now time.Duration) {
-	if s.inKernel.Swap(false) {
+	if s.inKernel.Load() {
 		s.leftAt.Store(int64(now))
+		s.inKernel.Store(false)
 	}
+}
+
+// lingers reports whether objects that the kernel had forwarded may still reach user space.
+func (s *subscriber) lingers(m *Manager) bool {
+	left := s.leftAt.Load()
+	if left != 0 && m.now()-time.Duration(left) > forgetAfter {
+		s.leftAt.CompareAndSwap(left, 0)
+		return false
+	}
+	return left != 0
 }
 
 // choose leaves the connections that carry frames to user space, in either direction, and the others
@@ -558,7 +569,7 @@ func (m *Manager) choose() {
 // observe records an object that reached user space, and makes choose run if it changes the shape of
 // its track. Calls for one track must not overlap.
 func (m *Manager) observe(k *track, at moqt.Location) {
-	if !m.cfg.Select {
+	if !m.cfg.Select || !k.objects.newer(at) {
 		return
 	}
 	now := k.objects.add(at, m.now())

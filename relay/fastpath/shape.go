@@ -36,10 +36,14 @@ type objects struct {
 	alone int           // successive objects that did not follow another of their group at once
 }
 
-// add adds an object that arrived at now and returns the track's shape. It ignores an object that is
-// not the newest: one passed on to a further viewer, repeated from the cache, or reordered.
+// newer reports whether an object is newer than all earlier ones. Others were passed on to a further
+// viewer, repeated from the cache, or reordered.
+func (o *objects) newer(l moqt.Location) bool { return !o.any || o.last.Less(l) }
+
+// add adds an object that arrived at now and returns the track's shape. It ignores objects that are
+// not newer.
 func (o *objects) add(l moqt.Location, now time.Duration) shape {
-	if o.any && !o.last.Less(l) {
+	if !o.newer(l) {
 		return o.shape
 	}
 	if o.any && l.Group == o.last.Group && now-o.at < together {

@@ -3,8 +3,6 @@
 package fastpath
 
 import (
-	"time"
-
 	"holocast/internal/moqt"
 	"holocast/internal/origin"
 )
@@ -21,7 +19,7 @@ func (s *sink) SendDatagram(d moqt.Datagram) error {
 	c := s.s.c
 	c.m.observe(s.k, moqt.Location{Group: d.Group, Object: d.Object})
 	inKernel := s.s.inKernel.Load()
-	if !inKernel && c.m.now()-time.Duration(s.s.leftAt.Load()) > forgetAfter {
+	if !inKernel && !s.s.lingers(c.m) {
 		return s.Publication.SendDatagram(d)
 	}
 	if source := s.k.source.Load(); source != nil && inKernel {
