@@ -201,7 +201,8 @@ func setupOf(quick bool) setup {
 	if quick {
 		return setup{[]int{38, 32, 26}, 34, 4, 1, 8, 3, 20, []float64{10, 50}, nil, 1, 1, 8}
 	}
-	return setup{[]int{42, 37, 32, 27, 22}, 34, 8, 2, 8, 3, 40, []float64{10, 50}, []float64{0.5, 1, 2}, 8, 3, 12}
+	rates := []float64{0.25, 0.35, 0.5, 0.7, 1, 1.4, 2, 2.8}
+	return setup{[]int{42, 37, 32, 27, 22}, 34, 8, 2, 8, 3, 40, []float64{10, 50}, rates, 8, 3, 12}
 }
 
 // trainedViewers is the number of viewers of each video in the gaze model. They form the crowd; the
