@@ -20,10 +20,10 @@ func startFastPath(cfg Config, log *slog.Logger) (*fastpath.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fastpath: %w", err)
 	}
-	fast, err := fastpath.Start(fastpath.Config{Port: port, Log: log})
+	fast, err := fastpath.Start(fastpath.Config{Port: port, Select: cfg.FastPath == fastpath.Auto, Log: log})
 	switch {
 	case err == nil:
-		log.Info("kernel fast path is on: datagrams of connections with ChaCha20-Poly1305 are forwarded in the kernel")
+		log.Info("kernel fast path is on for connections with ChaCha20-Poly1305", "mode", cfg.FastPath)
 		return fast, nil
 	case cfg.FastPath == fastpath.Auto:
 		log.Info("kernel fast path is off: all datagrams go through user space", "reason", err)
@@ -55,6 +55,8 @@ func newFastPathMetrics(fast *fastpath.Manager) *service.Metrics {
 		interfaces = m.Gauge("interfaces", "Interfaces with the eBPF programs attached.")
 		sources    = m.Gauge("publishers", "Publisher connections handled by the kernel fast path.")
 		viewers    = m.Gauge("viewers", "Viewer connections handled by the kernel fast path.")
+		tracks     = m.Gauge("tracks", "Tracks forwarded by the kernel.")
+		frames     = m.Gauge("frame_tracks", "Tracks whose frames are several datagrams long, which auto leaves to user space.")
 		refused    = m.Gauge("refused_connections", "Connections that the kernel does not handle, by reason.", "reason")
 		opened     = m.Counter("received_packets_total", "Publisher packets authenticated in the kernel.")
 		userSpace  = m.Counter(
@@ -92,6 +94,8 @@ func newFastPathMetrics(fast *fastpath.Manager) *service.Metrics {
 		put(interfaces, float64(s.Interfaces))
 		put(sources, float64(s.Sources))
 		put(viewers, float64(s.Viewers))
+		put(tracks, float64(s.Tracks))
+		put(frames, float64(s.FrameTracks))
 		put(opened, float64(s.Opened))
 		put(forwarded, float64(s.Forwarded))
 		put(bytes, float64(s.Bytes))

@@ -359,6 +359,92 @@ func TestFastPathUnderLoss(t *testing.T) {
 	}
 }
 
+// TestFastPathSelects checks that in mode auto the kernel forwards single objects and leaves frames of
+// several to user space, together with the connections that carry them.
+func TestFastPathSelects(t *testing.T) {
+	l := newFastLab(t, "--fastpath", "auto")
+	forwarded := func() float64 { return l.metric("holocast_relay_fastpath_forwarded_packets_total") }
+	publish := func(name string) (*origin.Track, *moqt.Session) {
+		tr := origin.NewTrack(moqt.TrackName{Namespace: moqt.Namespace{"holocast", name}, Name: name}, nil, origin.Limits{})
+		var set origin.Set
+		set.Add(tr)
+		s := l.dial(l.publisher, "moqt://10.77.1.2:4443", set.Handler())
+		if _, err := s.PublishNamespace(t.Context(), tr.Name().Namespace); err != nil {
+			t.Fatal(err)
+		}
+		return tr, s
+	}
+	receive := func(sub *moqt.Subscription, n int) {
+		t.Helper()
+		seen := map[moqt.Location]bool{}
+		for len(seen) < n {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			d, err := sub.AcceptDatagram(ctx)
+			cancel()
+			if err != nil {
+				t.Fatalf("after %d objects: %v", len(seen), err)
+			}
+			at := moqt.Location{Group: d.Group, Object: d.Object}
+			if seen[at] {
+				t.Fatalf("%v arrived twice", at)
+			}
+			seen[at] = true
+		}
+	}
+	poses, posesSession := publish("poses")
+	camera, cameraSession := publish("camera")
+	cameraViewer := l.dial(l.viewer, "moqt://10.77.2.2:4443", moqt.Handler{})
+	ofCamera := subscribe(t, cameraViewer, camera.Name())
+	stop, done := make(chan struct{}), make(chan struct{})
+	end := sync.OnceFunc(func() { close(stop); <-done })
+	t.Cleanup(end)
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for group := uint64(1); ; group++ {
+			select {
+			case <-tick.C:
+				for d := range parts.Cut(moqt.Datagram{Group: group, EndOfGroup: true}, make([]byte, 20*parts.MaxPart)) {
+					camera.SendDatagram(d)
+				}
+			case <-stop:
+				return
+			}
+		}
+	}()
+	receive(ofCamera, 2000)
+	if n := forwarded(); n != 0 {
+		t.Errorf("the kernel forwarded %v of a camera's packets", n)
+	}
+	if n := l.metric("holocast_relay_fastpath_received_packets_total"); n != 0 {
+		t.Errorf("the kernel opened %v of a camera's packets", n)
+	}
+
+	// Single objects of another connection, to another viewer.
+	posesViewer := l.dial(l.viewer, "moqt://10.77.2.2:4443", moqt.Handler{})
+	ofPoses := subscribe(t, posesViewer, poses.Name())
+	l.datagrams(poses)
+	l.forwardedMore(ofPoses, "of the poses")
+
+	// The camera's viewer receives the poses, too, through user space.
+	both := subscribe(t, cameraViewer, poses.Name())
+	receive(both, 1000)
+	receive(ofCamera, 1000)
+	if n := l.metric("holocast_relay_fastpath_frame_tracks"); n != 1 {
+		t.Errorf("%v tracks of frames", n)
+	}
+	if n := l.metric("holocast_relay_fastpath_tracks"); n != 1 {
+		t.Errorf("%v tracks in the kernel", n)
+	}
+	if err := errors.Join(cameraViewer.Err(), posesViewer.Err(), posesSession.Err(), cameraSession.Err()); err != nil {
+		t.Error(err)
+	}
+	end()
+	eventually(t, "all bytes are registered",
+		func() bool { return l.metric("holocast_relay_fastpath_unregistered_bytes") == 0 })
+}
+
 // forwardedMore waits until the kernel has forwarded more objects.
 func (l *fastLab) forwardedMore(sub *moqt.Subscription, what string) {
 	l.t.Helper()

@@ -201,7 +201,7 @@ func (s *server) listen(ctx context.Context) (err error) {
 		MaxConnects: s.cfg.MaxConnects,
 		Suspect:     s.limits.Suspect, Greedy: s.limits.Greedy,
 		Admit: func(addr net.Addr) (moqt.Admission, error) { return s.limits.Connect(addr) },
-		NoGRO: s.fast != nil, SinglePath: !s.cfg.Multipath,
+		NoGRO: s.cfg.FastPath == fastpath.ChaCha20, SinglePath: !s.cfg.Multipath,
 	})
 	if err != nil {
 		return service.AddressError("listen", s.cfg.Listen, err)

@@ -63,8 +63,9 @@ var settings = slices.Concat(
 			Help: "Forward datagrams in the kernel (eBPF): off, auto or chacha20.",
 			More: "\n" +
 				"  off\n" +
-				"  auto      use it if available: Linux 6.6, and root or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON\n" +
-				"  chacha20  fail to start if unavailable\n" +
+				"  auto      for connections without frames in datagrams, if available: Linux 6.6, and root or CAP_BPF,\n" +
+				"            CAP_NET_ADMIN and CAP_PERFMON\n" +
+				"  chacha20  for all datagrams; fail to start if unavailable\n" +
 				"TLS then prefers ChaCha20-Poly1305; connections with other ciphers use user space. The log and " +
 				"/metrics report why it is inactive.",
 		},

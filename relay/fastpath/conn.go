@@ -303,14 +303,19 @@ func (c *conn) record(r kernel.Record) {
 }
 
 // forwarded reports whether the kernel sent an object. The answer is final, since user space receives
-// a packet only after the programs are done with it.
-func (c *conn) forwarded(p location) bool {
+// a packet only after the programs are done with it. want means that the kernel should send the next
+// one.
+func (c *conn) forwarded(p location, want bool) bool {
 	c.m.drain()
 	c.mu.Lock()
 	if _, ok := c.forwardedAt[p]; ok {
 		delete(c.forwardedAt, p)
 		c.mu.Unlock()
 		return true
+	}
+	if !want {
+		c.mu.Unlock()
+		return false
 	}
 	now := c.m.now()
 	waiting := c.on && c.block == nil && !c.handed && now-c.wanted > idle

@@ -9,6 +9,10 @@
 // publisher's packet, so it handles packets that the programs cannot parse, and viewers without
 // packet numbers or window, as if there were no fast path.
 //
+// In mode auto, the kernel forwards tracks whose objects arrive one by one, and leaves connections
+// that carry frames of several datagrams to user space. Sealing without the processor's cipher
+// instructions, packet by packet, makes the kernel the slower way for frames.
+//
 // The kernel implements only ChaCha20-Poly1305. With the fast path on, the relay's TLS therefore
 // prefers it with every peer that offers it (RFC 8446 makes it optional). Connections with other
 // ciphers use user space.
@@ -27,7 +31,7 @@ type Mode string
 // Modes.
 const (
 	Off      Mode = "off"
-	Auto     Mode = "auto"     // if available
+	Auto     Mode = "auto"     // if available, for connections without frames of several datagrams
 	ChaCha20 Mode = "chacha20" // required: otherwise fail to start
 )
 
@@ -46,6 +50,10 @@ type Stats struct {
 	Interfaces int // with the programs attached
 	Sources    int // publisher connections handled by the kernel
 	Viewers    int // viewer connections handled by the kernel
+	Tracks     int // forwarded by the kernel
+	// FrameTracks is the number of tracks whose frames are several datagrams long. In mode auto, user
+	// space serves the connections that carry them.
+	FrameTracks int
 	// Refused counts the connections handled in user space, by reason.
 	Refused map[string]uint64
 	// Registered counts packets registered with their connections. Lag is the time between sending

@@ -26,6 +26,9 @@ import (
 // Config configures a Manager.
 type Config struct {
 	Port uint16 // the relay's UDP port
+	// Select leaves the connections that carry frames of several datagrams to user space, which is
+	// faster for them.
+	Select bool
 	// Clsact attaches with clsact filters even if the kernel has TCX (Linux 6.6).
 	Clsact bool
 	Log    *slog.Logger
@@ -73,7 +76,9 @@ type Manager struct {
 	routes   map[routeKey]int
 
 	registered, lag, lost, handovers atomic.Uint64
-	sourcesChanged                   atomic.Bool // chooseSources must run
+	sourcesChanged                   atomic.Bool    // chooseSources must run
+	shapesChanged                    atomic.Bool    // choose must run
+	crowded                          map[*conn]bool // connections left to user space, if cfg.Select
 }
 
 // track is a track received or sent by the relay.
@@ -83,6 +88,8 @@ type track struct {
 	viewers   map[*subscriber]struct{}
 	installed *source              // the publisher forwarded by the kernel
 	source    atomic.Pointer[conn] // the source in installed
+	objects   objects              // those sent so far; used by one goroutine at a time
+	shape     atomic.Int32         // a shape
 }
 
 // source is the relay's subscription to a publisher's track.
@@ -95,6 +102,11 @@ type source struct {
 type subscriber struct {
 	c   *conn
 	pub *moqt.Publication
+	// inKernel is set while the kernel forwards to the viewer. Once it is cleared, leftAt is the time,
+	// by Manager.now, while objects that the kernel had forwarded may still reach user space; 0 = none
+	// may.
+	inKernel atomic.Bool
+	leftAt   atomic.Int64
 }
 
 // Possible returns an error if the fast path cannot run here.
@@ -212,6 +224,9 @@ func (m *Manager) tick() (active bool) {
 			active = true
 		}
 	}
+	if m.shapesChanged.Swap(false) {
+		m.choose()
+	}
 	if m.sourcesChanged.Swap(false) {
 		m.chooseSources()
 	}
@@ -227,7 +242,7 @@ func (m *Manager) chooseSources() {
 			continue
 		}
 		for s := range k.viewers {
-			if s.c.inKernel() {
+			if s.inKernel.Load() && s.c.inKernel() {
 				needed[k.installed.c] = true
 				break
 			}
@@ -355,7 +370,7 @@ func (m *Manager) Viewer(t *origin.Track, pub *moqt.Publication) origin.Sink {
 	if c == nil {
 		return inner
 	}
-	s := &subscriber{c, pub}
+	s := &subscriber{c: c, pub: pub}
 	changed := pub.Changed()
 	k := m.change(t, func(k *track) { k.viewers[s] = struct{}{} })
 	go func() {
@@ -366,11 +381,12 @@ func (m *Manager) Viewer(t *origin.Track, pub *moqt.Publication) origin.Sink {
 				m.change(t, func(*track) {})
 			case <-pub.Context().Done():
 				m.change(t, func(k *track) { delete(k.viewers, s) })
+				s.leave(m.now())
 				return
 			}
 		}
 	}()
-	return &sink{inner, c, k}
+	return &sink{inner, s, k}
 }
 
 // connection returns the conn of a session, creating it if needed. take assigns its role.
@@ -449,6 +465,10 @@ func (m *Manager) change(t *origin.Track, do func(*track)) *track {
 	if len(k.sources)+len(k.viewers) == 0 {
 		delete(m.tracks, t)
 	}
+	if shape(k.shape.Load()) == frames {
+		m.shapesChanged.Store(true)
+		m.want()
+	}
 	if err := m.install(k); err != nil {
 		m.log.Warn("kernel fast path: a track uses user space", "track", t.Name().String(), "err", err)
 	}
@@ -462,8 +482,11 @@ func (m *Manager) install(k *track) error {
 		return nil
 	}
 	var only *source
-	if len(k.sources) == 1 && len(k.viewers) > 0 {
+	if len(k.sources) == 1 && len(k.viewers) > 0 && (!m.cfg.Select || shape(k.shape.Load()) == single) {
 		for only = range k.sources {
+		}
+		if m.crowded[only.c] {
+			only = nil
 		}
 	}
 	if old := k.installed; old != nil && old != only {
@@ -474,10 +497,18 @@ func (m *Manager) install(k *track) error {
 		}
 	}
 	if only == nil {
+		for s := range k.viewers {
+			s.leave(m.now())
+		}
 		return nil
 	}
 	var subs []kernel.Subscription
 	for s := range k.viewers {
+		if m.crowded[s.c] {
+			s.leave(m.now())
+			continue
+		}
+		s.inKernel.Store(true)
 		if !s.pub.Forwarding() {
 			continue
 		}
@@ -494,6 +525,60 @@ func (m *Manager) install(k *track) error {
 	return m.forwarder.SetTrack(only.c.source, only.alias, k.id, subs)
 }
 
+// leave records that the kernel no longer forwards to the viewer.
+func (s *subscriber) leave(now time.Duration) {
+	if s.inKernel.Load() {
+		s.leftAt.Store(int64(now))
+		s.inKernel.Store(false)
+	}
+}
+
+// lingers reports whether objects that the kernel had forwarded may still reach user space.
+func (s *subscriber) lingers(m *Manager) bool {
+	left := s.leftAt.Load()
+	if left != 0 && m.now()-time.Duration(left) > forgetAfter {
+		s.leftAt.CompareAndSwap(left, 0)
+		return false
+	}
+	return left != 0
+}
+
+// choose leaves the connections that carry frames to user space, in either direction, and the others
+// to the kernel. The caller holds m.mu.
+func (m *Manager) choose() {
+	m.crowded = map[*conn]bool{}
+	for _, k := range m.tracks {
+		if shape(k.shape.Load()) != frames {
+			continue
+		}
+		for s := range k.sources {
+			m.crowded[s.c] = true
+		}
+		for s := range k.viewers {
+			m.crowded[s.c] = true
+		}
+	}
+	for t, k := range m.tracks {
+		if err := m.install(k); err != nil {
+			m.log.Warn("kernel fast path: a track uses user space", "track", t.Name().String(), "err", err)
+		}
+	}
+	m.sourcesChanged.Store(true)
+}
+
+// observe records an object that reached user space, and makes choose run if it changes the shape of
+// its track. Calls for one track must not overlap.
+func (m *Manager) observe(k *track, at moqt.Location) {
+	if !m.cfg.Select || !k.objects.newer(at) {
+		return
+	}
+	now := k.objects.add(at, m.now())
+	if shape(k.shape.Swap(int32(now))) != now {
+		m.shapesChanged.Store(true)
+		m.want()
+	}
+}
+
 // Stats returns the current counters.
 func (m *Manager) Stats() Stats {
 	var s Stats
@@ -507,6 +592,14 @@ func (m *Manager) Stats() Stats {
 	}
 	s.Counts, _ = m.forwarder.Counts()
 	s.Interfaces = len(m.attached)
+	for _, k := range m.tracks {
+		if k.installed != nil {
+			s.Tracks++
+		}
+		if shape(k.shape.Load()) == frames {
+			s.FrameTracks++
+		}
+	}
 	s.Refused = map[string]uint64{
 		"webtransport": m.refused["webtransport"],
 		"attach":       m.refused["attach"],

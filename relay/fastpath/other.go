@@ -13,6 +13,7 @@ import (
 // Config configures a Manager.
 type Config struct {
 	Port   uint16
+	Select bool
 	Clsact bool
 	Log    *slog.Logger
 }

@@ -139,7 +139,9 @@ func (r Result) Markdown() string {
 		fmt.Fprintf(&b, " %s at %s UTC in %.0f s", p.Name, p.Began.UTC().Format("2006-01-02 15:04"), p.Seconds)
 	}
 	fmt.Fprintf(&b, ".\n\nDelays cover all packets after the warm-up, drops and losses the whole measurement. %d "+
-		"measurements were repeated because the emulator was late; rows marked * were late in every attempt.\n",
+		"measurements were repeated because the emulator was late; rows marked * were late in every attempt. "+
+		"The column s is the length of a measurement, in seconds: a row of 2.5 s covers 12 round trips of paths 3 "+
+		"and 4, and its loss-based controllers may not have settled.\n",
 		repeated)
 	if c := r.CPU; c != nil {
 		fmt.Fprintf(&b, "\nCPU time of both ends over loopback: %.3f s per gigabit with BBR, %.3f with quic-go's "+
@@ -152,30 +154,39 @@ func (r Result) Markdown() string {
 	}
 	r.medians(&b)
 	r.table(&b, "Bulk data", func(m *Measurement) bool { return m.Load == "bulk" && len(m.Flows) == 1 },
-		"| path | transport | Mbit/s | queue p50 / p99 ms | one-way delay p50 / p99 ms | queue drops | path losses "+
-			"|\n| --- | --- | ---: | ---: | ---: | ---: | ---: |\n",
+		"| path | transport | s | Mbit/s | queue p50 / p99 ms | one-way delay p50 / p99 ms | queue drops | path "+
+			"losses |\n| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n",
 		func(m *Measurement) string {
-			return fmt.Sprintf("| %s%s | %s | %.1f | %.1f / %.1f | %.1f / %.1f | %d | %d |\n", m.Path, m.mark(),
-				m.Flows[0].Transport,
+			return fmt.Sprintf("| %s%s | %s | %.1f | %.1f | %.1f / %.1f | %.1f / %.1f | %d | %d |\n", m.Path, m.mark(),
+				m.Flows[0].Transport, m.Seconds,
 				m.Mbps, m.QueueP50Ms, m.QueueP99Ms, m.DelayP50Ms, m.DelayP99Ms, m.QueueDrops, m.Lost)
 		})
+	if slices.ContainsFunc(r.Runs, func(m Measurement) bool { return m.Part == "matrix" }) {
+		b.WriteString("\n* Vegas on `lan`: it takes every delay above the least for its own queue, and stops growing at 2 " +
+			"to 4 packets. With a round trip of 0.3 ms, the time that the hosts take to process packets and ACKs is " +
+			"that long; the path's own queue stays empty.\n" +
+			"* Bursts: the emulator's state advances with each packet, so a burst lasts for 10 packets however long " +
+			"that takes. A sender that has only one packet to repeat, at doubling timeouts, needs ten of them: TCP " +
+			"does not recover within the run after a loss of its first window, while BBR over QUIC keeps sending.\n")
+	}
 	r.table(&b, "One camera, 375 kB 30 times a second", func(m *Measurement) bool { return m.Load == "frames" },
-		"| path | transport | frames/s within 1 s | frame delay p50 / p99 ms | Mbit/s |\n| --- | --- | ---: | ---: "+
-			"| ---: |\n",
+		"| path | transport | s | frames/s within 1 s | frame delay p50 / p99 ms | Mbit/s |\n| --- | --- | ---: | "+
+			"---: | ---: | ---: |\n",
 		func(m *Measurement) string {
 			f := m.Flows[0]
-			return fmt.Sprintf("| %s%s | %s | %.1f | %.0f / %.0f | %.0f |\n", m.Path, m.mark(), f.Transport, f.FPS,
+			return fmt.Sprintf("| %s%s | %s | %.1f | %.1f | %.0f / %.0f | %.0f |\n", m.Path, m.mark(), f.Transport,
+				m.Seconds, f.FPS,
 				f.FrameP50Ms, f.FrameP99Ms, f.Mbps)
 		})
 	r.table(&b, "Flows sharing a path", func(m *Measurement) bool { return m.Load == "bulk" && len(m.Flows) > 1 },
-		"| path | flows, Mbit/s | Jain's index | queue p50 / p99 ms |\n| --- | --- | ---: | ---: |\n",
+		"| path | s | flows, Mbit/s | Jain's index | queue p50 / p99 ms |\n| --- | ---: | --- | ---: | ---: |\n",
 		func(m *Measurement) string {
 			var flows []string
 			for _, f := range m.Flows {
 				flows = append(flows, fmt.Sprintf("%s %.1f", f.Transport, f.Mbps))
 			}
-			return fmt.Sprintf("| %s%s | %s | %.3f | %.1f / %.1f |\n", m.Path, m.mark(), strings.Join(flows, ", "),
-				m.Jain, m.QueueP50Ms, m.QueueP99Ms)
+			return fmt.Sprintf("| %s%s | %.1f | %s | %.3f | %.1f / %.1f |\n", m.Path, m.mark(), m.Seconds,
+				strings.Join(flows, ", "), m.Jain, m.QueueP50Ms, m.QueueP99Ms)
 		})
 	return b.String()
 }

@@ -49,8 +49,9 @@ with %d processors. Delays vary from %.0f s to %.0f s; figures cover that time, 
 * *redirect*: the controller moves the flow to the path with the lowest round-trip time
 * *duplicate*: all paths, reduced by elimination
 
-The session's programs are unaware of the pair. NFOV is captured and encoded live; HD and FHD are encoded
-beforehand, so their frame delay starts when the encoded frame enters the network.
+The session's programs are unaware of the pair. NFOV is captured and encoded live from files; HD and FHD are encoded
+beforehand, so their frame delay starts when the encoded frame enters the network. The frame delay ends with decoding;
+the paper's includes drawing. The source has few still frames, which repeat; the paper's is a moving person.
 
 `,
 		fps,
@@ -146,6 +147,8 @@ Differences from the paper, and their reasons:
   single path of Table I, which loses one packet in 2000, delays every third of the largest frames.
 * Redirection follows round-trip time. When path 1 varies, path 5 has the lowest, but an eighth of the rate. The
   flow fills its queue until the next trigger moves it to path 2, where it stays.
+* At FHD the latest frames are later with duplication than without: the spells with all five paths exceed paths 3 to 5
+  and the machine's two processors.
 * FHD is at the limit of two processors. In 20 s runs on a machine where other programs took 0.6 to 0.9 processors,
   a run used 1.6 with path 1 only and 1.8 with duplication, 0.5 of it by the player. While all five paths carry the
   stream, two seconds after each trigger, its bytes are fivefold and its frames later. Paths 3 to 5 cannot carry it:
@@ -154,8 +157,8 @@ Differences from the paper, and their reasons:
 	if r.Trigger != "" {
 		fmt.Fprintf(b, "\n%s\n", r.Trigger)
 	}
-	b.WriteString("\nSee also: [the paper's kind of application](duplication-livescan.md), over TCP; [the " +
-		"uplink](duplication-uplink.md), from a publisher.\n")
+	b.WriteString("\nSee also: [the whole paper, claim by claim](../papers/duplication.md); [the paper's kind of " +
+		"application](duplication-livescan.md), over TCP; [the uplink](duplication-uplink.md), from a publisher.\n")
 }
 
 // comparison writes the paper's figures and ours.
@@ -185,6 +188,28 @@ func (r *Result) comparison(b *strings.Builder) {
 		{"throughput of duplication ÷ single path", "about 7 at FHD, less at NFOV", each("%.2f", of(gain, Duplicate))},
 		{"throughput of redirection ÷ single path", "less than duplication", each("%.2f", of(gain, Redirect))},
 		{
+			"frame delay of duplication ÷ single path, p95 / p99", "low at all levels",
+			each("%s", func(l *Level) (any, bool) {
+				var of [2]*Measurement
+				for _, m := range r.Runs {
+					if r.levelOf(m) != l {
+						continue
+					}
+					switch m.Mode {
+					case Duplicate:
+						of[0] = m
+					case Single:
+						of[1] = m
+					}
+				}
+				if of[0] == nil || of[1] == nil || of[1].Delay.P95 <= 0 {
+					return "", false
+				}
+				a, b := of[0].Delay, of[1].Delay
+				return fmt.Sprintf("%.2f / %.2f", a.P95/b.P95, a.P99/b.P99), true
+			}),
+		},
+		{
 			"bandwidth cost of duplication while delays vary", "NFOV 1.8, FHD 2.4",
 			each("%.2f", func(l *Level) (any, bool) { return l.CostVarying, l.CostVarying > 0 }),
 		},
@@ -200,6 +225,17 @@ func (r *Result) comparison(b *strings.Builder) {
 			}
 			return "", false
 		})},
+		{
+			"paths removed after the first start (Fig. 6b)", "4, after 200 windows; later 3 and 5",
+			each("%s", func(l *Level) (any, bool) {
+				for _, m := range r.Runs {
+					if m.Mode == Duplicate && r.levelOf(m) == l {
+						return m.removed()
+					}
+				}
+				return "", false
+			}),
+		},
 	}
 	for _, row := range rows {
 		fmt.Fprintf(b, "| %s | %s | %s |\n", row.what, row.paper, row.here)
@@ -229,6 +265,25 @@ func (m *Measurement) kept(from, to float64) (kept string, ok bool) {
 		}
 	}
 	return kept, kept != ""
+}
+
+// removed describes the removal of paths after the first start. ok is false if no path was removed.
+func (m *Measurement) removed() (removed string, ok bool) {
+	i := slices.IndexFunc(m.Decisions, func(d Decision) bool { return d.Kind == "start" })
+	if i < 0 {
+		return "", false
+	}
+	began, before := m.Decisions[i].T, m.Decisions[i].Paths
+	var steps []string
+	for _, d := range m.Decisions[i+1:] {
+		if d.Kind != "trim" {
+			break
+		}
+		gone := slices.DeleteFunc(slices.Clone(before), func(p int) bool { return slices.Contains(d.Paths, p) })
+		steps = append(steps, fmt.Sprintf("%s after %.1f s", join(gone), d.T-began))
+		before = d.Paths
+	}
+	return strings.Join(steps, ", then "), steps != nil
 }
 
 func join(indices []int) string {
@@ -349,6 +404,8 @@ receives a frame twice and never requests a missed one.
 * Duplication hides losses, since a packet is lost only if all its replicas are, and keeps the round trip near that
   of path 2. CUBIC's window then grows, but with the cube of time: reaching a window that carries NFOV at a round
   trip of 60 ms takes 10 s.
+* Delays change here every 50 to 200 ms and packets stay in order. Background traffic, as in the paper, also changes
+  them from packet to packet and may reorder packets, which slows BBR, too. That is not measured here.
 * A loss delays all following frames: TCP delivers in order, while our session uses a stream per frame.
 
 `)

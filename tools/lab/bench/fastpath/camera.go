@@ -41,6 +41,13 @@ type CameraRun struct {
 	UnregisteredEnd float64 `json:"unregistered_end_bytes"`
 	Samples         int     `json:"samples"`
 
+	// ProcessMs and ProgramsMs are the CPU time of the relay's process and of its eBPF programs at
+	// ingress, which includes sending the copies. Precomputed is the share of Forwarded with a
+	// precomputed key stream.
+	ProcessMs   float64 `json:"process_ms_per_frame"`
+	ProgramsMs  float64 `json:"programs_ms_per_frame"`
+	Precomputed float64 `json:"precomputed_part"`
+
 	// Failures report a late emulator.
 	Failures []string `json:"failures,omitempty"`
 }
@@ -65,13 +72,16 @@ func (r Result) cameraMarkdown() string {
 then with an additional bulk TCP flow (CUBIC) from the relay's host over that path; then with a busy thread per
 processor instead. Frames/s counts frames of %.0f s complete within %d ms, for the near viewers the lowest.
 Unregistered is data that the kernel had sent and congestion control did not know of yet: the maximum over samples,
-and the value after the camera stopped. Load average before the run: %.1f. Measured at %s UTC.
+and the value after the camera stopped. CPU time per frame is that of the relay's process and of its eBPF programs,
+with the sending of their copies. **auto** leaves connections that carry frames to user space; its TLS prefers
+ChaCha20, as in **chacha20**. Load average before the run: %.1f. Measured at %s UTC.
 
 `, r.CameraSource, r.CameraMbps, nearViewers, FarPath, r.Camera[0].Seconds, CameraTimeout.Milliseconds(), r.CameraLoad,
 		r.CameraBegan.UTC().Format("2006-01-02 15:04"))
 	b.WriteString("| way | load | near: frames/s | delay p50 / p99 ms | far: frames/s | delay p50 / p99 ms | repaired | " +
-		"TCP Mbit/s | sent by the kernel | lost | fallback: window | unregistered kB |\n" +
-		"| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
+		"TCP Mbit/s | CPU ms per frame: process | programs | sent by the kernel | precomputed | lost | fallback: " +
+		"window | unregistered kB |\n" +
+		"| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, c := range r.Camera {
 		condition, tcp, mark := "", "", ""
 		switch {
@@ -83,15 +93,19 @@ and the value after the camera stopped. Load average before the run: %.1f. Measu
 		if len(c.Failures) > 0 {
 			mark = "*"
 		}
-		kernel := " | | | "
-		if c.Way == ChaCha20 {
-			kernel = fmt.Sprintf(" %.0f | %.0f | %.0f | %.0f in %d samples, finally %.0f ",
-				c.Forwarded, c.Lost, c.Fallback["budget"], c.UnregisteredMax/1000, c.Samples, c.UnregisteredEnd/1000)
+		cpu, kernel := " | ", " | | | | "
+		if c.ProcessMs > 0 {
+			cpu = fmt.Sprintf(" %.1f | %.1f ", c.ProcessMs, c.ProgramsMs)
 		}
-		fmt.Fprintf(&b, "| %s%s | %s | %.1f | %.0f / %.0f | %.1f | %.0f / %.0f | %d | %s |%s|\n", c.Way, mark,
+		if c.Way != User {
+			kernel = fmt.Sprintf(" %.0f | %.0f %% | %.0f | %.0f | %.0f in %d samples, finally %.0f ",
+				c.Forwarded, 100*c.Precomputed, c.Lost, c.Fallback["budget"], c.UnregisteredMax/1000, c.Samples,
+				c.UnregisteredEnd/1000)
+		}
+		fmt.Fprintf(&b, "| %s%s | %s | %.1f | %.0f / %.0f | %.1f | %.0f / %.0f | %d | %s |%s|%s|\n", c.Way, mark,
 			condition,
 			c.Near.FPS, c.Near.DelayP50, c.Near.DelayP99, c.Far.FPS, c.Far.DelayP50, c.Far.DelayP99, c.Far.Repaired,
-			tcp, kernel)
+			tcp, cpu, kernel)
 	}
 	b.WriteString("\nRows marked * were measured while the emulator was late.\n")
 	return b.String()

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"holocast/internal/devcert"
@@ -61,8 +62,11 @@ func camera(ctx context.Context, o Options, binary string, r *Result) error {
 	if o.Quick {
 		length = 4 * time.Second
 	}
+	if stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME); err == nil { // CPU time of eBPF programs
+		defer func() { _ = stats.Close() }()
+	}
 	for _, condition := range []CameraRun{{}, {TCP: true}, {Busy: true}} {
-		for _, way := range []string{User, ChaCha20} {
+		for _, way := range []string{User, ChaCha20, Auto} {
 			run := CameraRun{Way: way, TCP: condition.TCP, Busy: condition.Busy, Fallback: map[string]float64{}}
 			if err := run.measure(ctx, binary, frames, length); err != nil {
 				return fmt.Errorf("camera, %s: %w", way, err)
@@ -91,9 +95,9 @@ paths: [{name: path1, between: [far, relay], ` + FarPath + `}]}`))
 		return err
 	}
 	defer func() { err = errors.Join(err, lab.Close()) }()
-	mode := "off"
-	if r.Way == ChaCha20 {
-		mode = "chacha20"
+	mode := r.Way
+	if r.Way == User {
+		mode = "off"
 	}
 	atRelay := lab.Node("relay")
 	relay, err := load.StartAt(binary, "", func(c *exec.Cmd) error { return atRelay.Start(c) },
@@ -181,6 +185,10 @@ paths: [{name: path1, between: [far, relay], ` + FarPath + `}]}`))
 	if err != nil {
 		return err
 	}
+	process, programs, err := relayTime(relay, atRelay)
+	if err != nil {
+		return err
+	}
 	from, carried := time.Now(), flow.received.Load()
 	var repaired []uint64
 	for _, v := range viewers {
@@ -200,9 +208,19 @@ paths: [{name: path1, between: [far, relay], ` + FarPath + `}]}`))
 	to := time.Now()
 	r.Seconds = to.Sub(from).Seconds()
 	r.TCPMbps = float64(8*(flow.received.Load()-carried)) / r.Seconds / 1e6
+	processEnd, programsEnd, err := relayTime(relay, atRelay)
+	if err != nil {
+		return err
+	}
+	shown := r.Seconds * cameraFPS
+	r.ProcessMs = (processEnd - process).Seconds() * 1000 / shown
+	r.ProgramsMs = (programsEnd - programs).Seconds() * 1000 / shown
 	after, err := readFastPath(atRelay)
 	if err != nil {
 		return err
+	}
+	if n := after.forwarded - before.forwarded; n > 0 {
+		r.Precomputed = (after.precomputed - before.precomputed) / n
 	}
 	r.Forwarded, r.Lost = after.forwarded-before.forwarded, after.lost-before.lost
 	for reason, n := range after.fallback {
@@ -357,8 +375,8 @@ func (f *tcpFlow) start(ctx context.Context, running *sync.WaitGroup, lab *netla
 
 // fastPathCounts holds the relay's fast-path metrics.
 type fastPathCounts struct {
-	forwarded, lost, unregistered float64
-	fallback                      map[string]float64
+	forwarded, precomputed, lost, unregistered float64
+	fallback                                   map[string]float64
 }
 
 func readFastPath(relay *netlab.Node) (c fastPathCounts, err error) {
@@ -371,6 +389,8 @@ func readFastPath(relay *netlab.Node) (c fastPathCounts, err error) {
 			c.fallback[strings.TrimSuffix(reason, `"}`)] = v
 		case name == "forwarded_packets_total":
 			c.forwarded = v
+		case name == "precomputed_packets_total":
+			c.precomputed = v
 		case name == "lost_packets_total":
 			c.lost = v
 		case name == "unregistered_bytes":
@@ -378,4 +398,21 @@ func readFastPath(relay *netlab.Node) (c fastPathCounts, err error) {
 		}
 	})
 	return c, err
+}
+
+// relayTime returns the CPU time so far of the relay's process and of its eBPF programs.
+func relayTime(relay *load.Relay, at *netlab.Node) (process, programs time.Duration, err error) {
+	if process, err = relay.CPU(); err != nil {
+		return 0, 0, err
+	}
+	interfaces, err := at.Namespace.Handle.LinkList()
+	if err != nil {
+		return 0, 0, fmt.Errorf("list relay interfaces: %w", err)
+	}
+	var indexes []int
+	for _, l := range interfaces {
+		indexes = append(indexes, l.Attrs().Index)
+	}
+	programs, err = programTime(at.Namespace, indexes)
+	return process, programs, err
 }

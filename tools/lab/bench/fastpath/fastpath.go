@@ -21,6 +21,9 @@ const (
 	ChaCha20 = "chacha20" // the relay's kernel fast path
 	None     = "none"     // the fast path's programs alone, without packet protection
 	Forward  = "forward"  // the kernel's IP forwarding
+
+	// Auto is the relay with the fast path's mode auto, for the camera part only.
+	Auto = "auto"
 )
 
 // Ways lists the ways of forwarding in the order of measurement in each turn.
@@ -70,10 +73,12 @@ type Cell struct {
 	CPU *float64 `json:"cpu_s_per_gbit"`
 
 	// Syscalls counts system calls of the relay's process; it is nil without a relay.
-	Syscalls  *float64 `json:"syscalls_per_s"`
-	Packets   int      `json:"packets"`     // over all viewers
-	Lost      int      `json:"lost"`        // arrived at the relay but not forwarded within the run
-	Forwarded float64  `json:"kernel_part"` // share of packets forwarded by the kernel
+	Syscalls       *float64           `json:"syscalls_per_s"`
+	SyscallsByName map[string]float64 `json:"syscalls_per_s_by_name,omitempty"`
+
+	Packets   int     `json:"packets"`     // over all viewers
+	Lost      int     `json:"lost"`        // arrived at the relay but not forwarded within the run
+	Forwarded float64 `json:"kernel_part"` // share of packets forwarded by the kernel
 
 	// Fallback counts packets that the fast path left to user space, by reason.
 	Fallback map[string]float64 `json:"fallback,omitempty"`
@@ -147,8 +152,9 @@ of a table alternate.
 
 * **user**: the relay in user space, with AES-128-GCM as negotiated by TLS.
 * **chacha20**: the relay with its kernel fast path; eBPF decrypts and encrypts packets.
-* **none**: the fast path's programs without packet protection, which reproduces the thesis. The packets are
-  synthetic, as QUIC always protects packets. CPU time is that of the programs alone.
+* **none**: the fast path's programs without packet protection, as in the thesis, but without its QUIC connections:
+  the packets are synthetic, as QUIC always protects packets, and nothing answers them. CPU time is that of the
+  programs alone.
 * **forward**: IP forwarding in the kernel, one packet sent per viewer. Its CPU time cannot be separated from the
   machine's.
 
@@ -200,5 +206,46 @@ and the relay's process needs the processor to learn of an ACK. Load average bef
 			b.WriteByte('\n')
 		}
 	}
+	r.syscallsMarkdown(&b)
 	return b.String()
+}
+
+// thesisCalls holds the system calls in the thesis's appendix, without and with forwarding in the
+// kernel, in 30 s of video. All of its programs are counted.
+var thesisCalls = []struct {
+	name          string
+	without, with float64
+}{
+	{"futex", 32940, 21666},
+	{"epoll_pwait", 34149, 11289},
+	{"nanosleep", 24716, 14293},
+	{"sendmsg", 11862, 1133},
+	{"recvmsg", 7719, 4898},
+	{"recvmmsg", 0, 0},
+	{"read", 30601, 30236},
+	{"write", 1751, 1262},
+	{"other", 0, 0},
+}
+
+// syscallsMarkdown writes the system calls by name, with those of the thesis.
+func (r Result) syscallsMarkdown(b *strings.Builder) {
+	user, kernel := r.Idle[User].SyscallsByName, r.Idle[ChaCha20].SyscallsByName
+	if len(user) == 0 || len(kernel) == 0 {
+		return
+	}
+	b.WriteString("## System calls by name\n\nOf the relay's process, idle, per second, with the fewest viewers. The " +
+		"thesis counts all of its programs for 30 s, with strace.\n\n| | user | chacha20 | change | thesis |\n" +
+		"| --- | ---: | ---: | ---: | ---: |\n")
+	change := func(from, to float64) string {
+		if from == 0 {
+			return "–"
+		}
+		return fmt.Sprintf("%+.0f %%", 100*(to/from-1))
+	}
+	for _, c := range thesisCalls {
+		fmt.Fprintf(b, "| %s | %.0f | %.0f | %s | %s |\n", c.name, user[c.name], kernel[c.name],
+			change(user[c.name], kernel[c.name]), change(c.without, c.with))
+	}
+	fmt.Fprintf(b, "| all | %.0f | %.0f | %s | %s |\n\n", *r.Idle[User].Syscalls, *r.Idle[ChaCha20].Syscalls,
+		change(*r.Idle[User].Syscalls, *r.Idle[ChaCha20].Syscalls), change(296132, 225674))
 }

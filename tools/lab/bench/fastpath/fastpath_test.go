@@ -40,7 +40,7 @@ func TestMeasure(t *testing.T) {
 			if got := m.kernel > float64(len(m.delays))/2; got != kernel {
 				t.Errorf("kernel forwarded %v of %d packets", m.kernel, len(m.delays))
 			}
-			if relay := way == ChaCha20 || way == User; (m.calls > 0) != relay {
+			if relay := way == ChaCha20 || way == User; (len(m.calls) > 0) != relay {
 				t.Errorf("%v system calls of the relay", m.calls)
 			}
 			t.Logf("%d packets, %v by the kernel, fallback %v, %d lost", len(m.delays), m.kernel, m.fallback, m.lost)

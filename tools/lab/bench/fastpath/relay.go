@@ -244,18 +244,32 @@ func (r *relaySession) usage() (usage, error) {
 
 // programTime returns the run time of the eBPF programs at the ingress of the relay's interfaces,
 // which includes sending the copies.
-func (r *relaySession) programTime() (total time.Duration, err error) {
+func (r *relaySession) programTime() (time.Duration, error) {
+	var indexes []int
 	for _, end := range r.l.ends {
 		l, err := end.Link()
 		if err != nil {
 			return 0, err
 		}
-		err = r.l.relay.Do(func() error {
-			q, err := link.QueryPrograms(link.QueryOptions{Target: l.Attrs().Index, Attach: ebpf.AttachTCXIngress})
+		indexes = append(indexes, l.Attrs().Index)
+	}
+	return programTime(r.l.relay, indexes)
+}
+
+// programTime returns the run time of the eBPF programs at the ingress of a namespace's interfaces.
+func programTime(in *namespace.Namespace, interfaces []int) (total time.Duration, err error) {
+	counted := map[ebpf.ProgramID]bool{} // each program is attached to several interfaces
+	err = in.Do(func() error {
+		for _, index := range interfaces {
+			q, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: ebpf.AttachTCXIngress})
 			if err != nil {
 				return err
 			}
 			for _, attached := range q.Programs {
+				if counted[attached.ID] {
+					continue
+				}
+				counted[attached.ID] = true
 				p, err := ebpf.NewProgramFromID(attached.ID)
 				if err != nil {
 					return err
@@ -267,13 +281,13 @@ func (r *relaySession) programTime() (total time.Duration, err error) {
 				}
 				total += stats.Runtime
 			}
-			return nil
-		})
-		if err != nil {
-			return 0, fmt.Errorf("read relay eBPF programs: %w", err)
 		}
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read relay eBPF programs: %w", err)
 	}
-	return total / time.Duration(len(r.l.ends)), nil // each program is attached to both interfaces
+	return total, nil
 }
 
 // metrics calls take for each of the relay's metrics.

@@ -46,7 +46,7 @@ type measured struct {
 	kernel    float64            // packets forwarded by the kernel
 	fallback  map[string]float64 // packets left to user space, by reason
 	cpu, bits float64            // seconds; UDP payload to viewers
-	calls     float64            // system calls of the relay's process
+	calls     map[string]float64 // system calls of the relay's process, by name
 	seconds   float64
 	cpuKnown  bool // cpu and calls are valid
 }
@@ -63,7 +63,12 @@ func (m *measured) add(o measured) {
 	}
 	m.cpu += o.cpu
 	m.bits += o.bits
-	m.calls += o.calls
+	if m.calls == nil {
+		m.calls = map[string]float64{}
+	}
+	for name, n := range o.calls {
+		m.calls[name] += n
+	}
 	m.seconds += o.seconds
 	m.cpuKnown = o.cpuKnown
 }
@@ -83,9 +88,14 @@ func (m *measured) cell() Cell {
 		cpu := m.cpu / (m.bits / 1e9)
 		c.CPU = &cpu
 	}
-	if m.cpuKnown && m.calls > 0 && m.seconds > 0 {
-		calls := m.calls / m.seconds
-		c.Syscalls = &calls
+	if m.cpuKnown && len(m.calls) > 0 && m.seconds > 0 {
+		all := 0.0
+		c.SyscallsByName = map[string]float64{}
+		for name, n := range m.calls {
+			all += n / m.seconds
+			c.SyscallsByName[name] = n / m.seconds
+		}
+		c.Syscalls = &all
 	}
 	return c
 }
@@ -219,7 +229,10 @@ func measure(ctx context.Context, relay, way, load string, viewers int, length t
 			m.fallback[reason] = n - before.fallback[reason]
 		}
 	}
-	m.calls, m.seconds = float64(after.calls-before.calls), seconds
+	m.calls, m.seconds = map[string]float64{}, seconds
+	for name, n := range after.calls {
+		m.calls[name] = float64(n - before.calls[name])
+	}
 	m.cpu, m.cpuKnown = (after.cpu - before.cpu).Seconds(), after.known
 	if len(m.delays) == 0 {
 		return measured{}, fmt.Errorf("none of %d packets were forwarded", m.lost)
@@ -244,7 +257,7 @@ type session interface {
 // usage is the resource use of one way of forwarding so far.
 type usage struct {
 	cpu      time.Duration
-	calls    uint64             // system calls
+	calls    map[string]uint64  // system calls by name
 	known    bool               // cpu and calls are valid
 	kernel   float64            // packets forwarded by the kernel
 	fallback map[string]float64 // packets left to user space, by reason

@@ -242,7 +242,9 @@ func TestRecordingsInFakeTime(t *testing.T) {
 		"publisher, viewer and QUIC run unmodified in the time of Go's `testing/synctest` over a simulated path, so "+
 		"a busy machine changes "+
 		"nothing. The order of simultaneous events still differs from run to run. Where a trace carries nothing, "+
-		"the path carries 0.05 Mbit/s, enough for the low-resolution sphere and its packets' headers.\n\n"+
+		"the path carries 0.05 Mbit/s, enough for the low-resolution sphere and its packets' headers. "+
+		"The head movements were recorded with other videos than the clip, so where people look is unrelated to its "+
+		"content.\n\n"+
 		"Measured by `go test ./tools/lab/bench/tiles -run TestRecordingsInFakeTime "+
 		"-recordings FILE` on %s.\n",
 		time.Now().UTC().Format("2006-01-02"))

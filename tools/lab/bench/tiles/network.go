@@ -1,6 +1,7 @@
 package tiles
 
 import (
+	"math"
 	"path/filepath"
 
 	"holocast/tools/lab/bench/internal/csvtrace"
@@ -15,6 +16,16 @@ type network struct {
 // at returns the rate at time t in seconds. The trace repeats.
 func (n network) at(t float64) float64 {
 	return n.rate[int(max(0, t))%len(n.rate)]
+}
+
+// between returns the bytes that the path carries from one time to another, in seconds.
+func (n network) between(from, to float64) (bytes float64) {
+	for from < to {
+		until := min(math.Floor(from)+1, to)
+		bytes += n.at(from) * (until - from)
+		from = until
+	}
+	return bytes
 }
 
 // scaled returns the network with its rates scaled to a mean, in bytes per second, over the first

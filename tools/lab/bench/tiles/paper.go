@@ -3,7 +3,10 @@ package tiles
 import (
 	"math"
 	"runtime"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"holocast/internal/tile360"
 )
@@ -90,13 +93,7 @@ func paperSetting(c *clip, walking network, traces []trace, seconds int) []Paper
 	for _, a := range all {
 		s := PaperStep{Name: a.name}
 		for _, cond := range conditions() {
-			scale := best / conditions()[0].fbdt
-			varied := network{cond.name, nil}
-			for i, r := range walking.rate {
-				before := (walking.rate[(i+len(walking.rate)-1)%len(walking.rate)] + r + 1) / 2
-				varied.rate = append(varied.rate, math.Pow(max(0.02, min(3, r/before)), cond.variation))
-			}
-			fbdt, mptcp := varied.scaled(cond.fbdt*scale, seconds), varied.scaled(cond.mptcp*scale, seconds)
+			fbdt, mptcp := cond.rates(walking, best, 1, seconds)
 			carries, predicted := mptcp, mptcp
 			if a.fbdt {
 				carries = fbdt
@@ -115,6 +112,95 @@ func paperSetting(c *clip, walking network, traces []trace, seconds int) []Paper
 			s.PSNR = append(s.PSNR, sum/float64(n))
 		}
 		out = append(out, s)
+	}
+	return out
+}
+
+// rates returns the condition's throughput of FBDT and MPTCP, with the shape of a trace's changes
+// raised to the power of variation × exponent. FBDT's mean in the first condition carries best bytes
+// per second.
+func (cond condition) rates(trace network, best, exponent float64, seconds int) (fbdt, mptcp network) {
+	scale := best / conditions()[0].fbdt
+	varied := network{cond.name, nil}
+	for i, r := range trace.rate {
+		before := (trace.rate[(i+len(trace.rate)-1)%len(trace.rate)] + r + 1) / 2
+		varied.rate = append(varied.rate, math.Pow(max(0.02, min(3, r/before)), exponent*cond.variation))
+	}
+	return varied.scaled(cond.fbdt*scale, seconds), varied.scaled(cond.mptcp*scale, seconds)
+}
+
+// Cross separates order from transport in the paper's setting. Each transport has a budget of its own
+// rate.
+type Cross struct {
+	Name string `json:"name"` // how the rates are known, and how much they vary
+
+	// Mean PSNR by condition, dB: the paper's FIX and OWS on MPTCP and on FBDT.
+	FixMPTCP []float64 `json:"fix_mptcp"`
+	OWSMPTCP []float64 `json:"ows_mptcp"`
+	FixFBDT  []float64 `json:"fix_fbdt"`
+	OWSFBDT  []float64 `json:"ows_fbdt"`
+}
+
+// orderAndTransport simulates both orders over both transports with all clips, head movements and
+// networks.
+func orderAndTransport(clips []*clip, traces [][]trace, nets []network, seconds int) []Cross {
+	var out []Cross
+	for _, x := range []struct {
+		name     string
+		known    bool
+		exponent float64
+	}{
+		{"rates predicted", false, 1},
+		{"rates known, as in the paper", true, 1},
+		{"rates predicted, exponents halved", false, 0.5},
+		{"rates predicted, exponents doubled", false, 2},
+	} {
+		cross := Cross{Name: x.name}
+		for _, cond := range conditions() {
+			var sums [4]float64
+			var shown int
+			var mu sync.Mutex
+			var work errgroup.Group
+			work.SetLimit(runtime.NumCPU())
+			for i, c := range clips {
+				for _, net := range nets {
+					fbdt, mptcp := cond.rates(net, c.bytes(c.qualities-1), x.exponent, seconds)
+					for _, t := range traces[i] {
+						work.Go(func() error {
+							var psnr [4]float64
+							slots := 0
+							for k, choose := range []func(*tile360.Solver, *tile360.Problem, *tile360.Plan){
+								fixed, printed, fixed, printed,
+							} {
+								carries := mptcp
+								if k >= 2 {
+									carries = fbdt
+								}
+								o := simulate(c, carries, t, scheme{
+									percentile: mean, known: x.known, seen: observed, gaze: crowdMap, choose: choose,
+								}, seconds, nil, true)
+								for _, p := range o.psnr {
+									psnr[k] += p
+								}
+								slots = len(o.psnr)
+							}
+							mu.Lock()
+							defer mu.Unlock()
+							for k := range sums {
+								sums[k] += psnr[k]
+							}
+							shown += slots
+							return nil
+						})
+					}
+				}
+			}
+			_ = work.Wait() // never fails
+			for k, to := range []*[]float64{&cross.FixMPTCP, &cross.OWSMPTCP, &cross.FixFBDT, &cross.OWSFBDT} {
+				*to = append(*to, sums[k]/float64(shown))
+			}
+		}
+		out = append(out, cross)
 	}
 	return out
 }

@@ -15,6 +15,7 @@ type scheme struct {
 	// displayed.
 	again      bool
 	percentile float64 // the budget is this percentile of the predicted capacity, or its mean if percentile is mean
+	known      bool    // the capacity is known, not predicted; percentile is ignored
 	seen       weighting
 	gaze       prediction
 	leftover   bool // finally, request the tiles that OWS leaves out
@@ -175,6 +176,11 @@ func (v *viewer) planOnce(g int) {
 	}
 	if s.percentile == mean {
 		v.problem.Budget = capacity.Mean() - v.videoBytes(g)
+	}
+	if s.known {
+		bytes := v.net.between(v.now+rtt, v.now+1)
+		v.problem.Budget = bytes - v.videoBytes(g)
+		v.problem.Capacity = append(v.problem.Capacity[:0], bytes)
 	}
 	for i := range v.problem.Capacity {
 		v.problem.Capacity[i] -= v.videoBytes(g)

@@ -120,6 +120,38 @@ func TestPaperSetting(t *testing.T) {
 	}
 }
 
+func TestOrderAndTransport(t *testing.T) {
+	c := synthetic()
+	h := head()
+	tr := newTrace("test", h, gazetrace.Crowd([]gazetrace.Trace{h}, 10), c.grid, 10)
+	all := orderAndTransport([]*clip{c}, [][]trace{{tr}}, []network{{"walking", []float64{3, 1, 2, 4}}}, 10)
+	if len(all) != 4 {
+		t.Fatalf("%d rows", len(all))
+	}
+	for _, x := range all {
+		for i, name := range ConditionNames() {
+			for _, psnr := range [][]float64{x.FixMPTCP, x.OWSMPTCP, x.FixFBDT, x.OWSFBDT} {
+				if len(psnr) != len(ConditionNames()) || !(psnr[i] > 0) {
+					t.Errorf("%s, %s: %v dB", x.Name, name, psnr)
+				}
+			}
+		}
+	}
+	// With known rates and a fixed order, more rate gives more quality.
+	for i, name := range ConditionNames() {
+		if known := all[1]; known.FixFBDT[i] < known.FixMPTCP[i]-0.1 {
+			t.Errorf("%s, rates known: %.1f dB on FBDT, %.1f on MPTCP", name, known.FixFBDT[i], known.FixMPTCP[i])
+		}
+	}
+}
+
+func TestBetween(t *testing.T) {
+	n := network{"n", []float64{10, 20}}
+	if b := n.between(0.5, 2.25); b != 5+20+2.5 {
+		t.Errorf("%v bytes", b)
+	}
+}
+
 func TestScaled(t *testing.T) {
 	n := network{"n", []float64{1, 3}}
 	if s := n.scaled(100, 2); s.at(0) != 50 || s.at(1.5) != 150 || s.at(2) != 50 {
