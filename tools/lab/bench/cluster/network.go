@@ -76,6 +76,7 @@ type network struct {
 	relays map[string]*load.Relay  // by site
 	http   map[string]*http.Client // by site
 	pids   map[string]int          // by site, of processes that replaced the first one
+	joined time.Duration           // from the start of the last relay until all know each other
 
 	mu      sync.Mutex
 	clients []*clientProcess
@@ -115,6 +116,7 @@ func start(ctx context.Context, relay string, client []string) (n *network, err 
 			return n, err
 		}
 	}
+	began := time.Now()
 	for _, site := range sites() {
 		what := "relay " + site + " knows the others"
 		err := await(ctx, startLimit, what, func() bool {
@@ -124,6 +126,7 @@ func start(ctx context.Context, relay string, client []string) (n *network, err 
 			return n, err
 		}
 	}
+	n.joined = time.Since(began)
 	return n, nil
 }
 

@@ -14,6 +14,8 @@ type Result struct {
 	Processors  int       `json:"processors"`   // of the machine
 	LoadAverage float64   `json:"load_average"` // the kernel's, over a minute, before the run
 
+	JoinMs     float64              `json:"join_ms"` // from the last relay's start until all know each other; median
+	Joins      int                  `json:"joins"`
 	HopMs      []Hop                `json:"hop_ms,omitempty"`
 	Copies     float64              `json:"copies,omitempty"` // of each track from relay to relay; the largest
 	CPU        *CPU                 `json:"cpu,omitempty"`
@@ -100,20 +102,22 @@ func (f *Failover) MarshalJSON() ([]byte, error) {
 // Markdown returns the tables and how the figures were measured.
 func (r *Result) Markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Three sites with a relay each: A – B %v one way, B – C %v, A – C through B's site %v. The "+
+	fmt.Fprintf(&b, "Three sites with a relay each: A – B %d ms one way, B – C %d ms, A – C through B's site %d ms. The "+
 		"publisher is at A: %d frames of %d kB a second, each a group. The relays are one cluster with embedded NATS. "+
 		"Relays, publisher and viewers are processes in network namespaces on one machine with %d processors, over "+
 		"emulated paths; clients are those of `internal/connect`, which all our programs use. Load average before the "+
-		"run: %.1f.\n", delayAB, delayBC, delayAB+delayBC, FramesPerS, FrameBytes/1000, r.Processors, r.LoadAverage)
+		"run: %.1f. The relays know each other %.0f ms after the last one's start, in the median of %d starts.\n",
+		delayAB.Milliseconds(), delayBC.Milliseconds(), (delayAB + delayBC).Milliseconds(), FramesPerS, FrameBytes/1000,
+		r.Processors, r.LoadAverage, r.JoinMs, r.Joins)
 	if len(r.HopMs) > 0 {
 		fmt.Fprintf(&b, "\n## Hops\n\nThe delay of a frame at a viewer of B or C minus its delay at a viewer of A. At "+
-			"most %g times the path's delay plus %v is the goal for p50.\n\n| hop | path ms | goal ms | p50 ms | p95 ms | "+
-			"frames |\n| --- | ---: | ---: | ---: | ---: | ---: |\n", hopFactor, hopExtra)
+			"most %g times the path's delay plus %d ms is the goal for p50.\n\n| hop | path ms | goal ms | p50 ms | p95 ms | "+
+			"frames |\n| --- | ---: | ---: | ---: | ---: | ---: |\n", hopFactor, hopExtra.Milliseconds())
 		for _, h := range r.HopMs {
 			fmt.Fprintf(&b, "| %s | %.0f | %.0f | %.1f | %.1f | %d |\n", h.Between, h.Path, h.Limit, h.P50, h.P95, h.Frames)
 		}
-		fmt.Fprintf(&b, "\nEach track crosses to another relay %.2f times, with %d viewers there.\n", r.Copies,
-			viewersPerSite)
+		fmt.Fprintf(&b, "\nEach track crosses to another relay %.2f times, with %d viewers there. Most of the additional "+
+			"delay is the pacing of a frame's packets: a hop adds about 1 ms to frames of one packet.\n", r.Copies, viewersPerSite)
 	}
 	if c := r.CPU; c != nil {
 		fmt.Fprintf(&b, "\n## Processor time\n\n%d viewers of %.0f Mbit/s each, at the publisher's relay or at another "+
@@ -143,12 +147,12 @@ func (r *Result) failover(b *strings.Builder) {
 	}
 	fmt.Fprintf(b, "\n## Faults\n\n%d viewers at each relay. *Affected* are the viewers at the failed relay or behind "+
 		"the failed path. A gap is the longest time between two frames at a viewer, or until the end of the observation, "+
-		"%v after the fault, if it does not recover. Quantiles are over viewers and repetitions. The row without a fault "+
+		"%.0f s after the fault, if it does not recover. Quantiles are over viewers and repetitions. The row without a fault "+
 		"shows what this machine adds. An upgrade ends when the old process does, whose sessions are asked after 1 s to "+
 		"move (`--drain-timeout 1s`).\n\n"+
 		"| fault | n | frames lost p50 / p95 | gap ms p50 / p95 | others: frames lost p50 / p95 | "+
 		"others: gap ms p50 / p95 | not recovered |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n",
-		viewersPerSite, recoverLimit)
+		viewersPerSite, recoverLimit.Seconds())
 	cells := func(o *Outages) string {
 		if o == nil {
 			return "– | –"
@@ -161,4 +165,16 @@ func (r *Result) failover(b *strings.Builder) {
 				o.NotRecovered)
 		}
 	}
+	b.WriteString(why)
 }
+
+// why explains the table of faults.
+const why = `
+* A relay that is killed, stopped or cut off ends no sessions. Its viewers wait until they notice its silence, connect
+  again with growing pauses, and join at the newest frame. Frames sent meanwhile are lost, except those that a relay
+  still has in its cache (3 s) and in its sessions' queues.
+* Viewers elsewhere need only their own relay and the publisher's. They lose frames if that one fails, until the
+  publisher has connected again.
+* Routes are soft state: relays without cluster ports serve what they know, so blocking them costs nothing.
+* Sessions leave an upgraded relay one by one. The gap is the publisher's or a relay's change to the new process.
+`

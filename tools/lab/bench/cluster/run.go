@@ -61,6 +61,7 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 			}
 		}
 	}
+	r.JoinMs, r.Joins = milliseconds(b.joins, 0.5), len(b.joins)
 	r.Seconds = time.Since(r.Began).Seconds()
 	return r, ctx.Err()
 }
@@ -71,13 +72,20 @@ type bench struct {
 	relay string // binary
 	r     *Result
 	shown *show // with viewers at all sites; nil before it is needed
+	joins []time.Duration
 }
 
 func (b *bench) has(part string) bool { return b.Parts == nil || slices.Contains(b.Parts, part) }
 
 func (b *bench) log(format string, args ...any) { fmt.Fprintf(b.Log, format+"\n", args...) }
 
-func (b *bench) start(ctx context.Context) (*network, error) { return start(ctx, b.relay, b.Client) }
+func (b *bench) start(ctx context.Context) (*network, error) {
+	n, err := start(ctx, b.relay, b.Client)
+	if err == nil {
+		b.joins = append(b.joins, n.joined)
+	}
+	return n, err
+}
 
 // close closes a network and notes a late path, once per part.
 func (b *bench) close(part string, n *network, err error) error {
