@@ -131,8 +131,11 @@ func (r *Result) Markdown() string {
 			"before.\n", a.Namespaces, r.AnnounceMs, a.LastMs, r.MemoryMB, a.IdleMB)
 	}
 	r.failover(&b)
+	if r.LoadAverage > float64(r.Processors) {
+		b.WriteString("\n**Noisy**: other programs used the machine; ours ran ahead of them, with niceness −15.\n")
+	}
 	if len(r.Late) > 0 {
-		fmt.Fprintf(&b, "\n**Noisy**: the machine was busy, and emulated paths were late:\n\n")
+		b.WriteString("\n**Late**: emulated paths delayed packets more than configured:\n\n")
 		for _, text := range r.Late {
 			fmt.Fprintf(&b, "* %s\n", text)
 		}
