@@ -216,7 +216,7 @@ test-site: build site ## Test the site's links, pages and search, and run the ma
 fmt: $(LINT) ## Format the Go code (gofumpt)
 	$(LINT) fmt ./...
 
-bench: setup-test build ## Run all benchmarks (an hour on an idle machine) and write docs/results
+bench: setup-test build ## Run all benchmarks (90 minutes on an idle machine) and write docs/results
 	$(BIN)/holocast-lab bench all --out docs/results
 	go test -run '^$$' -bench . ./netfunc/bpf ./netfunc/elimination ./netfunc/controller
 

@@ -2,6 +2,7 @@ package check
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -22,6 +23,7 @@ import (
 	core "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -31,8 +33,17 @@ import (
 
 const chartDir = "../helm/holocast-relay"
 
-// rendered holds the objects of a release by kind. Further objects of a kind have the key kind/name.
+// rendered holds the objects of a release by kind, or by kind/component if they have that label.
 type rendered map[string]runtime.Object
+
+// pod returns the kind of the object that runs the relay, its selector and its pod template.
+func (all rendered) pod() (kind string, selector map[string]string, pod core.PodTemplateSpec) {
+	if o, ok := all["StatefulSet"].(*apps.StatefulSet); ok {
+		return "StatefulSet", o.Spec.Selector.MatchLabels, o.Spec.Template
+	}
+	o := all["Deployment"].(*apps.Deployment)
+	return "Deployment", o.Spec.Selector.MatchLabels, o.Spec.Template
+}
 
 // values reads a values file.
 func values(t *testing.T, file string) map[string]any {
@@ -99,8 +110,11 @@ func template(t *testing.T, v map[string]any) (rendered, error) {
 				t.Fatalf("%s: %v\n%s", name, err, text)
 			}
 			key := kind.Kind
+			if component := o.(meta.Object).GetLabels()["app.kubernetes.io/component"]; component != "" {
+				key += "/" + component
+			}
 			if all[key] != nil {
-				key += "/http"
+				t.Errorf("two objects are %s", key)
 			}
 			all[key] = o
 		}
@@ -110,13 +124,14 @@ func template(t *testing.T, v map[string]any) (rendered, error) {
 
 func TestChart(t *testing.T) {
 	sets, err := filepath.Glob("../helm/values/*.yaml")
-	if err != nil || len(sets) < 3 {
+	if err != nil || len(sets) < 4 {
 		t.Fatalf("%d sets of values (%v)", len(sets), err)
 	}
 	for set, kinds := range map[string]string{
 		"trial.yaml":    "ConfigMap Deployment PodDisruptionBudget Service Service/http ServiceAccount",
 		"internet.yaml": "Certificate ConfigMap Deployment Ingress NetworkPolicy PodDisruptionBudget Service Service/http ServiceAccount ServiceMonitor",
-		"scaled.yaml":   "ConfigMap Deployment HorizontalPodAutoscaler NetworkPolicy PodDisruptionBudget Service Service/http ServiceAccount ServiceMonitor",
+		"cluster.yaml":  "ConfigMap NetworkPolicy PodDisruptionBudget Service Service/cluster Service/http ServiceAccount StatefulSet",
+		"scaled.yaml":   "ConfigMap HorizontalPodAutoscaler NetworkPolicy PodDisruptionBudget Service Service/cluster Service/http ServiceAccount ServiceMonitor StatefulSet",
 	} {
 		t.Run("values="+set, func(t *testing.T) {
 			v := values(t, "../helm/values/"+set)
@@ -146,7 +161,7 @@ func TestChart(t *testing.T) {
 // fitTogether checks that references between objects resolve.
 func fitTogether(t *testing.T, all rendered) {
 	t.Helper()
-	pod := all["Deployment"].(*apps.Deployment).Spec.Template
+	kind, selector, pod := all.pod()
 	relay := pod.Spec.Containers[0]
 	port := func(name intstr.IntOrString, protocol core.Protocol) {
 		t.Helper()
@@ -168,7 +183,7 @@ func fitTogether(t *testing.T, all rendered) {
 			t.Errorf("%s selects every pod", what)
 		}
 	}
-	selects("Deployment", all["Deployment"].(*apps.Deployment).Spec.Selector.MatchLabels)
+	selects(kind, selector)
 	selects("PodDisruptionBudget", all["PodDisruptionBudget"].(*policy.PodDisruptionBudget).Spec.Selector.MatchLabels)
 	for name, protocol := range map[string]core.Protocol{"Service": core.ProtocolUDP, "Service/http": core.ProtocolTCP} {
 		s := all[name].(*core.Service)
@@ -190,10 +205,14 @@ func fitTogether(t *testing.T, all rendered) {
 		port(*n.Spec.Ingress[2].Ports[0].Port, core.ProtocolTCP)
 	}
 	if h, ok := all["HorizontalPodAutoscaler"].(*autoscaling.HorizontalPodAutoscaler); ok {
-		if got := all["Deployment"].(*apps.Deployment); h.Spec.ScaleTargetRef.Name != got.Name || got.Spec.Replicas != nil {
-			t.Errorf("autoscaler targets %s; deployment %s wants %v replicas", h.Spec.ScaleTargetRef.Name, got.Name,
+		target, got := h.Spec.ScaleTargetRef, all["StatefulSet"].(*apps.StatefulSet)
+		if target.Kind != kind || target.Name != got.Name || got.Spec.Replicas != nil {
+			t.Errorf("autoscaler targets %s %s; %s %s wants %v replicas", target.Kind, target.Name, kind, got.Name,
 				got.Spec.Replicas)
 		}
+	}
+	if o, ok := all["StatefulSet"].(*apps.StatefulSet); ok {
+		clustered(t, all, o)
 	}
 	if m, ok := all["ServiceMonitor"].(*monitoring.ServiceMonitor); ok {
 		s := all["Service/http"].(*core.Service)
@@ -225,6 +244,51 @@ func fitTogether(t *testing.T, all rendered) {
 	}
 }
 
+// clustered checks what the relays of a cluster need to reach each other.
+func clustered(t *testing.T, all rendered, o *apps.StatefulSet) {
+	t.Helper()
+	headless := all["Service/cluster"].(*core.Service)
+	if o.Spec.ServiceName != headless.Name || headless.Spec.ClusterIP != core.ClusterIPNone ||
+		!headless.Spec.PublishNotReadyAddresses || !maps.Equal(headless.Spec.Selector, o.Spec.Selector.MatchLabels) {
+		t.Errorf("StatefulSet %s with service %q: %+v", o.Name, o.Spec.ServiceName, headless.Spec)
+	}
+	relay := o.Spec.Template.Spec.Containers[0]
+	for _, p := range headless.Spec.Ports {
+		if !slices.ContainsFunc(relay.Ports, func(c core.ContainerPort) bool {
+			return c.Name == p.TargetPort.StrVal && c.Protocol == p.Protocol && c.ContainerPort == p.Port
+		}) {
+			t.Errorf("the relay has no port %+v", p)
+		}
+	}
+	domain := "." + headless.Name + ".media.svc:"
+	if want := "--cluster-advertise=moqt://$(POD_NAME)" + domain + "4443"; !slices.Contains(relay.Args, want) {
+		t.Errorf("arguments %q, want %s", relay.Args, want)
+	}
+	if len(relay.Env) != 1 || relay.Env[0].Name != "POD_NAME" || relay.Env[0].ValueFrom.FieldRef.FieldPath != "metadata.name" {
+		t.Errorf("environment %+v", relay.Env)
+	}
+	config := all["ConfigMap"].(*core.ConfigMap).Data["relay.yaml"]
+	for i := range 3 {
+		if want := fmt.Sprint("- ", o.Name, "-", i, domain, "6222\n"); !strings.Contains(config, want) {
+			t.Errorf("no %q in the configuration:\n%s", want, config)
+		}
+	}
+	spread := o.Spec.Template.Spec.TopologySpreadConstraints
+	if len(spread) != 2 || !maps.Equal(spread[1].LabelSelector.MatchLabels, o.Spec.Selector.MatchLabels) {
+		t.Errorf("topology spread %+v", spread)
+	}
+	n := all["NetworkPolicy"].(*networking.NetworkPolicy).Spec
+	in, out := n.Ingress[len(n.Ingress)-1], n.Egress[1]
+	for _, peers := range [][]networking.NetworkPolicyPeer{in.From, out.To} {
+		if len(peers) != 1 || !maps.Equal(peers[0].PodSelector.MatchLabels, o.Spec.Selector.MatchLabels) {
+			t.Errorf("the network policy lets relays reach %+v", peers)
+		}
+	}
+	if len(in.Ports) != 2 || len(out.Ports) != 2 || out.Ports[0].Port.IntVal != 4443 || out.Ports[1].Port.IntVal != 6222 {
+		t.Errorf("the network policy opens %+v and %+v", in.Ports, out.Ports)
+	}
+}
+
 // relayChecks runs "relay check" on the chart's configuration.
 func relayChecks(t *testing.T, config string) {
 	t.Helper()
@@ -249,6 +313,9 @@ func TestChartRefuses(t *testing.T) {
 		"neither keys nor insecure": {`{}`, "auth.keysSecret"},
 		"ingress without a host":    {`{auth: {insecure: true}, ingress: {enabled: true}}`, "ingress.host"},
 		"certificate of no name":    {`{auth: {insecure: true}, tls: {certManager: {enabled: true, issuerRef: {name: ca}}}}`, "tls.certManager.dnsNames"},
+		"relays without a cluster":  {`{auth: {insecure: true}, replicas: 2}`, "cluster.enabled"},
+		"scaled without a cluster":  {`{auth: {insecure: true}, autoscaling: {enabled: true}}`, "cluster.enabled"},
+		"cluster without a secret":  {`{auth: {insecure: true}, cluster: {enabled: true}}`, "cluster.secretName"},
 		"certificate of no issuer":  {`{auth: {insecure: true}, tls: {certManager: {enabled: true, dnsNames: [a]}}}`, "tls.certManager.issuerRef.name"},
 	} {
 		t.Run(name, func(t *testing.T) {

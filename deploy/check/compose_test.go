@@ -25,15 +25,20 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	programs = dir
-	build := exec.Command("go", "build", "-o", dir+"/", "./relay", "./netfunc/edge", "./netfunc/controller")
-	build.Dir, build.Stderr = "../..", os.Stderr
-	build.Env = append(os.Environ(), "GOWORK=off")
 	code := 1
-	if build.Run() == nil {
+	if build("./relay", "./netfunc/edge", "./netfunc/controller") == nil {
 		code = m.Run()
 	}
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
+}
+
+// build builds programs in the folder.
+func build(packages ...string) error {
+	cmd := exec.Command("go", append([]string{"build", "-o", programs + "/"}, packages...)...)
+	cmd.Dir, cmd.Stderr = "../..", os.Stderr
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	return cmd.Run()
 }
 
 // checks runs a program's check command on a configuration file.

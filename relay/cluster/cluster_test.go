@@ -54,8 +54,13 @@ func secretFile(t testing.TB) string {
 
 func startNode(t testing.TB, cfg Config) *node {
 	t.Helper()
+	return startLogging(t, cfg, quiet.Log)
+}
+
+func startLogging(t testing.TB, cfg Config, log *slog.Logger) *node {
+	t.Helper()
 	cfg.Name = "test"
-	c, err := New(t.Context(), cfg, "", quiet.Log)
+	c, err := New(t.Context(), cfg, "", log)
 	if err != nil {
 		t.Fatal(err)
 	}

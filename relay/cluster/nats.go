@@ -83,7 +83,7 @@ func subject(cluster string) string { return "holocast.relay." + cluster }
 func (b *bus) serve(
 	ctx context.Context, cfg Config, id string, wait time.Duration, s *secret, refused func(), log *slog.Logger,
 ) error {
-	conf, err := s.tls(time.Now())
+	conf, err := s.tls(id, time.Now())
 	if err != nil {
 		return err
 	}

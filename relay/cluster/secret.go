@@ -134,9 +134,15 @@ func (s *secret) verify(tokens []wire.Token, id string, now time.Time) (name str
 	return "", nil
 }
 
-// tls returns the configuration of both ends of the cluster port: each proves by its certificate that it
-// has the secret.
-func (s *secret) tls(now time.Time) (*tls.Config, error) {
+// yield is the time for which the relay with the larger ID delays its connection to another one. If two
+// relays dial each other at once, each NATS server keeps its own connection and closes the other's, so
+// both are lost. Without the delay, distant relays would repeat this in step for many seconds. It
+// exceeds the round-trip times on Earth.
+const yield = 500 * time.Millisecond
+
+// tls returns the configuration of both ends of the cluster port for the relay with that ID: each proves
+// by its certificate that it has the secret.
+func (s *secret) tls(id string, now time.Time) (*tls.Config, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -159,7 +165,7 @@ func (s *secret) tls(now time.Time) (*tls.Config, error) {
 		return nil, err
 	}
 	leaf := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: serverName}, DNSNames: []string{serverName},
+		SerialNumber: serial, Subject: pkix.Name{CommonName: serverName, SerialNumber: id}, DNSNames: []string{serverName},
 		NotBefore: ca.NotBefore, NotAfter: ca.NotAfter, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
@@ -168,11 +174,20 @@ func (s *secret) tls(now time.Time) (*tls.Config, error) {
 	}
 	pool := x509.NewCertPool()
 	pool.AddCert(root)
-	return &tls.Config{
+	c := &tls.Config{
 		MinVersion: tls.VersionTLS13, ServerName: serverName, RootCAs: pool, ClientCAs: pool,
 		ClientAuth:   tls.RequireAndVerifyClientCert,
 		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
-	}, nil
+	}
+	accepting := c.Clone()
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return accepting, nil }
+	c.VerifyConnection = func(state tls.ConnectionState) error { // of a dialed connection
+		if id > state.PeerCertificates[0].Subject.SerialNumber {
+			time.Sleep(yield)
+		}
+		return nil
+	}
+	return c, nil
 }
 
 // certificateLife is the validity of a certificate before and after its creation. It exceeds the life of

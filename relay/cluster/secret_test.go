@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"holocast/internal/moqt/wire"
@@ -86,7 +87,7 @@ func TestCertificates(t *testing.T) {
 		var conf [2]*tls.Config
 		for i, s := range []*secret{testSecret(t, "test", 1), testSecret(t, "test", other)} {
 			var err error
-			if conf[i], err = s.tls(time.Now()); err != nil {
+			if conf[i], err = s.tls("a", time.Now()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -106,4 +107,38 @@ func TestCertificates(t *testing.T) {
 			t.Errorf("%s: server %v, client %v", name, server, err)
 		}
 	}
+}
+
+// TestYield checks that of two relays that dial each other at once, one waits.
+func TestYield(t *testing.T) {
+	handshake := func(t *testing.T, from, to string) time.Duration {
+		s := testSecret(t, "test", 1)
+		var conf [2]*tls.Config
+		for i, id := range []string{from, to} {
+			var err error
+			if conf[i], err = s.tls(id, time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		here, there := net.Pipe()
+		defer here.Close()
+		defer there.Close()
+		began := time.Now()
+		done := make(chan error, 1)
+		go func() { done <- tls.Server(there, conf[1]).HandshakeContext(t.Context()) }()
+		c := tls.Client(here, conf[0])
+		go func() { _, _ = c.Read(make([]byte, 1)) }() // session tickets
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		return time.Since(began)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		if d := handshake(t, "a", "b"); d != 0 {
+			t.Errorf("the relay with the smaller ID waits %v", d)
+		}
+		if d := handshake(t, "b", "a"); d != yield {
+			t.Errorf("the relay with the larger ID waits %v, want %v", d, yield)
+		}
+	})
 }

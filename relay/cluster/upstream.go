@@ -84,5 +84,8 @@ func (c *Cluster) dial(ctx context.Context, u *upstream) (*moqt.Session, error) 
 		s.Close(wire.NoError, "the relay has left the cluster")
 	}
 	c.log.Info("cluster: session with relay open", "relay", u.text)
+	context.AfterFunc(s.Context(), func() {
+		c.log.Info("cluster: session with relay ended", "relay", u.text, "reason", s.Err())
+	})
 	return s, nil
 }

@@ -21,6 +21,7 @@ import (
 	"holocast/internal/sampledata"
 	"holocast/internal/service"
 	"holocast/tools/lab/bench/bottleneck"
+	"holocast/tools/lab/bench/cluster"
 	"holocast/tools/lab/bench/codec"
 	"holocast/tools/lab/bench/congestion"
 	"holocast/tools/lab/bench/duplication"
@@ -82,6 +83,20 @@ func benchmarks() []benchmark {
 				return hostile.Run(ctx, hostile.Options{
 					Parts: o.parts, Quick: o.quick, Log: o.log,
 					Attacker: []string{self, attackName},
+				})
+			},
+		},
+		{
+			name: "cluster", about: "many relays as one: delay and cost of hops, announcements, what viewers lose in faults",
+			parts: cluster.Parts, root: true,
+			run: func(ctx context.Context, o benchOptions) (result, error) {
+				self, err := os.Executable()
+				if err != nil {
+					return nil, err
+				}
+				return cluster.Run(ctx, cluster.Options{
+					Parts: o.parts, Quick: o.quick, Log: o.log,
+					Client: []string{self, clientName},
 				})
 			},
 		},
@@ -357,6 +372,22 @@ It runs until interrupted.`,
 				Addr: args[1], HTTP: args[2],
 				TLS: devcert.Pinned(hash),
 			}, cmd.OutOrStdout())
+		},
+	}
+}
+
+// clientName is the command that runs the publisher and viewers of bench cluster.
+const clientName = "cluster-client"
+
+func clientCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    clientName + " CONFIG",
+		Short:  "Run a publisher or viewers of bench cluster",
+		Long:   "Run a publisher or viewers of bench cluster, with a configuration in JSON, until interrupted.",
+		Hidden: true,
+		Args:   cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return cluster.RunClient(cmd.Context(), args[0], cmd.OutOrStdout())
 		},
 	}
 }

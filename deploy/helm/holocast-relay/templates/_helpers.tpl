@@ -42,6 +42,31 @@ app.kubernetes.io/part-of: holocast
 {{- end }}
 {{- end }}
 
+{{/* The service with a name for each relay of the cluster, and its DNS name. */}}
+{{- define "relay.headlessName" -}}
+{{ include "relay.fullname" . | trunc 56 | trimSuffix "-" }}-relays
+{{- end }}
+
+{{- define "relay.headless" -}}
+{{ include "relay.headlessName" . }}.{{ .Release.Namespace }}.svc
+{{- end }}
+
+{{/* The setting cluster of relay.yaml. All relays join the first ones, at most three. */}}
+{{- define "relay.cluster" -}}
+name: {{ include "relay.fullname" . }}
+secret: /etc/holocast/cluster/{{ .Values.cluster.key }}
+{{- with .Values.cluster.region }}
+region: {{ . | quote }}
+{{- end }}
+{{- if not (dig "cluster" "nats" "" .Values.config) }}
+{{- $relays := .Values.autoscaling.enabled | ternary .Values.autoscaling.minReplicas .Values.replicas }}
+join:
+  {{- range until (min 3 $relays | int) }}
+  - {{ printf "%s-%d.%s:6222" (include "relay.fullname" $) . (include "relay.headless" $) }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
 {{/* relay.yaml: config, with what the chart sets. */}}
 {{- define "relay.config" -}}
 {{- $own := dict "listen" ":4443" "http" ":4443" "admin" ":9192" -}}
@@ -52,6 +77,12 @@ app.kubernetes.io/part-of: holocast
 {{- $_ := set $own "insecure" true }}
 {{- else if not .Values.config.auth }}
 {{- fail "auth.keysSecret: which secret has the keys that sign tokens? relay key relay.key makes one; auth.insecure lets everybody publish and watch" }}
+{{- end }}
+{{- if .Values.cluster.enabled }}
+{{- if not .Values.cluster.secretName }}
+{{- fail "cluster.secretName: which secret do the relays share? relay key cluster.key --algorithm HS256 makes it" }}
+{{- end }}
+{{- $_ := set $own "cluster" (include "relay.cluster" . | fromYaml) }}
 {{- end }}
 {{- if .Values.web }}{{ $_ := set $own "web" "/usr/share/holocast/web" }}{{ end -}}
 {{- if include "relay.certificate" . }}
