@@ -11,11 +11,10 @@ export const name = (text: string): string => `\u2068${text}\u2069`;
 export const MUTED = "This session has sound. Select Sound or press M to hear it.";
 
 /** Notice of a session over TCP, with the reason and what it costs. */
-export function tcpNotice(why: TCPReason): string {
+export function tcpNotice(why: Exclude<TCPReason, "link">): string {
   const reason = {
     browser: "because this browser has no WebTransport that lasts",
     network: "because the relay does not answer over UDP in this network",
-    link: "as the link asks",
   }[why];
   return `Connected over TCP, ${reason}. When the network loses packets, the picture stops for a moment.`;
 }

@@ -175,7 +175,7 @@ export class Page {
       case "relay":
         this.#implementation = m.implementation;
         // Once, since a session may reconnect often.
-        if (m.tcp && this.#transport !== "tcp") this.#notify(tcpNotice(m.tcp));
+        if (m.tcp && m.tcp !== "link" && this.#transport !== "tcp") this.#notify(tcpNotice(m.tcp));
         this.#transport = m.tcp ? "tcp" : "quic";
         break;
       case "clock":
