@@ -124,7 +124,7 @@ func (s *server) createCode(w http.ResponseWriter, r *http.Request) {
 
 // contentSecurityPolicy lets the web viewer load only its own files and connect to any relay.
 const contentSecurityPolicy = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self' blob:; " +
-	"style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; connect-src *"
+	"style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; connect-src * ws: wss:"
 
 // viewer serves the web viewer's files.
 func viewer(dir string) http.Handler {
