@@ -35,7 +35,7 @@ var settings = append(append(config.Table{
 		More: "\"relay token --publish SESSION\" issues one.",
 	},
 	{
-		Key: "transport",
+		Key:  "transport",
 		Help: "Transport to the relay: quic, tcp (a WebSocket), or auto, which uses tcp where UDP gets no answer.",
 		More: "Over tcp, congestion has no effect and a lost packet delays all media.",
 	},

@@ -24,9 +24,9 @@ import (
 )
 
 // dialTCP opens a session to the relay over a WebSocket.
-func (p *process) dialTCP(h moqt.Handler) *moqt.Session {
+func (p *process) dialTCP() *moqt.Session {
 	p.t.Helper()
-	s, err := moqt.Dial(p.t.Context(), "wss://"+p.http+"/studio", pinned(p.t, p.hash), h, quiet)
+	s, err := moqt.Dial(p.t.Context(), "wss://"+p.http+"/studio", pinned(p.t, p.hash), moqt.Handler{}, quiet)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestWebSocket(t *testing.T) {
 	p := start(t)
 	tr := origin.NewTrack(points, nil, origin.Limits{})
 	p.publish(tr)
-	overTCP, overQUIC := subscribe(t, p.dialTCP(moqt.Handler{}), points), subscribe(t, p.dial(moqt.Handler{}), points)
+	overTCP, overQUIC := subscribe(t, p.dialTCP(), points), subscribe(t, p.dial(moqt.Handler{}), points)
 	for i := range uint64(5) {
 		payload := bytes.Repeat([]byte{byte(i)}, 300_000)
 		write(t, tr, i, payload)
@@ -76,9 +76,10 @@ func TestWebSocketOrigins(t *testing.T) {
 		if origin != "" {
 			header.Set("Origin", origin)
 		}
-		ws, resp, err := websocket.Dial(within(t), "wss://"+p.http+"/studio", &websocket.DialOptions{
+		options := &websocket.DialOptions{
 			HTTPClient: client, HTTPHeader: header, Subprotocols: qmux.Subprotocols([]string{wire.ALPN}),
-		})
+		}
+		ws, resp, err := websocket.Dial(within(t), "wss://"+p.http+"/studio", options) //nolint:bodyclose // by the library
 		if (err == nil) != allowed || !allowed && resp.StatusCode != http.StatusForbidden {
 			t.Errorf("origin %q: %v", origin, err)
 		}
@@ -164,7 +165,8 @@ func TestPlainWebSocket(t *testing.T) {
 		w := httptest.NewRecorder()
 		s.webSockets(http.NotFoundHandler()).ServeHTTP(w, r)
 		// An accepted request lacks its other headers.
-		if accepted := w.Code == http.StatusBadRequest; accepted != c.accepted || !accepted && w.Code != http.StatusForbidden {
+		if accepted := w.Code == http.StatusBadRequest; accepted != c.accepted ||
+			!accepted && w.Code != http.StatusForbidden {
 			t.Errorf("%+v: %d %s", c, w.Code, w.Body)
 		}
 		_ = ln.Close()
@@ -175,8 +177,8 @@ func TestPlainWebSocket(t *testing.T) {
 // released.
 func TestWebSocketLimits(t *testing.T) {
 	p := start(t, "--limits", "connections.address=2")
-	first := p.dialTCP(moqt.Handler{})
-	p.dialTCP(moqt.Handler{})
+	first := p.dialTCP()
+	p.dialTCP()
 	_, err := moqt.Dial(t.Context(), "wss://"+p.http, pinned(t, p.hash), moqt.Handler{}, quiet)
 	var refused *qmux.RefusedError
 	if !errors.As(err, &refused) || !strings.Contains(refused.Text, "limit connections.address reached") {
@@ -187,7 +189,7 @@ func TestWebSocketLimits(t *testing.T) {
 	}
 	first.Close(wire.NoError, "")
 	p.awaitMetric(`holocast_relay_limit_used{kind="connections",scope="address"}`, 1)
-	p.dialTCP(moqt.Handler{})
+	p.dialTCP()
 }
 
 // TestHostileWebSocket sends garbage at each level, and checks that the relay goes on.
@@ -195,12 +197,11 @@ func TestHostileWebSocket(t *testing.T) {
 	p := start(t)
 	tr := origin.NewTrack(points, nil, origin.Limits{})
 	p.publish(tr)
-	sub := subscribe(t, p.dialTCP(moqt.Handler{}), points)
+	sub := subscribe(t, p.dialTCP(), points)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: pinned(t, p.hash)}}
 	open := func(protocols ...string) (*websocket.Conn, error) {
-		ws, _, err := websocket.Dial(within(t), "wss://"+p.http+"/", &websocket.DialOptions{
-			HTTPClient: client, Subprotocols: protocols,
-		})
+		options := &websocket.DialOptions{HTTPClient: client, Subprotocols: protocols}
+		ws, _, err := websocket.Dial(within(t), "wss://"+p.http+"/", options) //nolint:bodyclose // the library closes it
 		return ws, err
 	}
 	if _, err := open("moqt-18"); err == nil {

@@ -19,21 +19,27 @@ func TestRace(t *testing.T) {
 		s     *moqt.Session
 		err   error
 	}
-	const ms = time.Millisecond
+	const ms, hour = time.Millisecond, time.Hour
 	for name, c := range map[string]struct {
 		quic, tcp try
 		delay     time.Duration
 		want      try
 		overTCP   bool
 	}{
-		"fast QUIC":             {try{100 * ms, quic, nil}, try{50 * ms, nil, nil}, tcpDelay, try{100 * ms, quic, nil}, false},
-		"slow QUIC":             {try{900 * ms, quic, nil}, try{time.Hour, nil, nil}, tcpDelay, try{900 * ms, quic, nil}, false},
-		"blocked UDP":           {try{time.Hour, nil, silent}, try{50 * ms, tcp, nil}, tcpDelay, try{1050 * ms, tcp, nil}, true},
-		"blocked UDP, known":    {try{time.Hour, nil, silent}, try{50 * ms, tcp, nil}, 0, try{50 * ms, tcp, nil}, true},
-		"UDP fails at once":     {try{10 * ms, nil, silent}, try{50 * ms, tcp, nil}, tcpDelay, try{60 * ms, tcp, nil}, true},
-		"refused over QUIC":     {try{100 * ms, nil, refused}, try{50 * ms, tcp, nil}, tcpDelay, try{100 * ms, nil, refused}, false},
-		"no relay":              {try{10_000 * ms, nil, silent}, try{50 * ms, nil, silent}, tcpDelay, try{10_000 * ms, nil, silent}, false},
-		"UDP lost, TCP refused": {try{10_000 * ms, nil, silent}, try{50 * ms, nil, refused}, tcpDelay, try{10_000 * ms, nil, refused}, false},
+		"fast QUIC":          {try{100 * ms, quic, nil}, try{50 * ms, nil, nil}, tcpDelay, try{100 * ms, quic, nil}, false},
+		"slow QUIC":          {try{900 * ms, quic, nil}, try{hour, nil, nil}, tcpDelay, try{900 * ms, quic, nil}, false},
+		"blocked UDP":        {try{hour, nil, silent}, try{50 * ms, tcp, nil}, tcpDelay, try{1050 * ms, tcp, nil}, true},
+		"blocked UDP, known": {try{hour, nil, silent}, try{50 * ms, tcp, nil}, 0, try{50 * ms, tcp, nil}, true},
+		"UDP fails at once":  {try{10 * ms, nil, silent}, try{50 * ms, tcp, nil}, tcpDelay, try{60 * ms, tcp, nil}, true},
+		"refused over QUIC": {
+			try{100 * ms, nil, refused}, try{50 * ms, tcp, nil}, tcpDelay, try{100 * ms, nil, refused}, false,
+		},
+		"no relay": {
+			try{10_000 * ms, nil, silent}, try{50 * ms, nil, silent}, tcpDelay, try{10_000 * ms, nil, silent}, false,
+		},
+		"UDP lost, TCP refused": {
+			try{10_000 * ms, nil, silent}, try{50 * ms, nil, refused}, tcpDelay, try{10_000 * ms, nil, refused}, false,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -65,9 +65,9 @@ func (c Config) quic() *quic.Config {
 }
 
 // Dial opens a session to rawURL: moqt://host:port/path for raw QUIC, https://host:port/path for
-// WebTransport, wss://host:port/path for a WebSocket (ws:// without TLS). The draft lets one moqt URL offer both (§3.1), but a server that selects HTTP/3 may
-// lack features that WebTransport needs, so the caller chooses. tlsConfig may be nil; Dial sets its
-// ALPN protocols.
+// WebTransport, wss://host:port/path for a WebSocket (ws:// without TLS). The draft lets one moqt URL
+// offer raw QUIC and WebTransport (§3.1), but a server that selects HTTP/3 may lack features that
+// WebTransport needs, so the caller chooses. tlsConfig may be nil; Dial sets its ALPN protocols.
 func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, cfg Config) (*Session, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {

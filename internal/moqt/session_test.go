@@ -108,7 +108,8 @@ func connectListener(
 		}
 		accepted <- s
 	}()
-	c, err := Dial(ctx, scheme+"://"+address(t, ln, scheme, sc.TLS)+"/room?x=1", devcert.Pinned(devcert.Hash(cert)), client, cc)
+	url := scheme + "://" + address(t, ln, scheme, sc.TLS) + "/room?x=1"
+	c, err := Dial(ctx, url, devcert.Pinned(devcert.Hash(cert)), client, cc)
 	if err != nil {
 		return nil, err
 	}

@@ -155,7 +155,9 @@ func (q quicConn) transport() Transport     { return QUIC }
 func (q quicConn) remoteAddr() net.Addr     { return q.c.RemoteAddr() }
 func (q quicConn) measure(st *Stats)        { st.measure(q.c) }
 
-func (q quicConn) certificates() []*x509.Certificate { return q.c.ConnectionState().TLS.PeerCertificates }
+func (q quicConn) certificates() []*x509.Certificate {
+	return q.c.ConnectionState().TLS.PeerCertificates
+}
 
 // measure sets the counters of a QUIC connection.
 func (st *Stats) measure(c *quic.Conn) {

@@ -399,13 +399,19 @@ const (
 )
 
 // WhenStream calls f on a new goroutine once AcceptStream would not block.
-func (c *Conn) WhenStream(f func()) { c.notify(whenStream, f, func() bool { return len(c.newBidi) > 0 }) }
+func (c *Conn) WhenStream(f func()) {
+	c.notify(whenStream, f, func() bool { return len(c.newBidi) > 0 })
+}
 
 // WhenUniStream calls f on a new goroutine once AcceptUniStream would not block.
-func (c *Conn) WhenUniStream(f func()) { c.notify(whenUniStream, f, func() bool { return len(c.newUni) > 0 }) }
+func (c *Conn) WhenUniStream(f func()) {
+	c.notify(whenUniStream, f, func() bool { return len(c.newUni) > 0 })
+}
 
 // WhenDatagram calls f on a new goroutine once ReceiveDatagram would not block.
-func (c *Conn) WhenDatagram(f func()) { c.notify(whenDatagram, f, func() bool { return len(c.incoming) > 0 }) }
+func (c *Conn) WhenDatagram(f func()) {
+	c.notify(whenDatagram, f, func() bool { return len(c.incoming) > 0 })
+}
 
 func (c *Conn) notify(i int, f func(), now func() bool) {
 	c.mu.Lock()

@@ -222,12 +222,17 @@ type parameters struct {
 	resetAt                 bool   // accepts RESET_STREAM_AT
 }
 
-func (p parameters) append(b []byte) []byte {
+func (p parameters) encode() (b []byte) {
 	for _, v := range []struct{ id, value uint64 }{
-		{parameterIdle, uint64(p.idle.Milliseconds())}, {parameterData, p.data},
-		{parameterBidiLocal, p.bidiLocal}, {parameterBidiRemote, p.bidiRemote}, {parameterUni, p.uni},
-		{parameterStreamsBidi, p.streamsBidi}, {parameterStreamsUni, p.streamsUni},
-		{parameterDatagram, p.datagram}, {parameterRecord, p.record},
+		{parameterIdle, uint64(p.idle.Milliseconds())},
+		{parameterData, p.data},
+		{parameterBidiLocal, p.bidiLocal},
+		{parameterBidiRemote, p.bidiRemote},
+		{parameterUni, p.uni},
+		{parameterStreamsBidi, p.streamsBidi},
+		{parameterStreamsUni, p.streamsUni},
+		{parameterDatagram, p.datagram},
+		{parameterRecord, p.record},
 	} {
 		if v.value > 0 {
 			b = appendVarints(b, v.id, uint64(quicvarint.Len(v.value)), v.value)

@@ -125,7 +125,7 @@ func TestVectors(t *testing.T) {
 		if got, err := parseParameters(unhex(t, p.Hex)); err != nil || got != want {
 			t.Errorf("%s: %+v, %v, want %+v", p.Name, got, err, want)
 		}
-		if got, err := parseParameters(want.append(nil)); err != nil || got != want {
+		if got, err := parseParameters(want.encode()); err != nil || got != want {
 			t.Errorf("%s: encoded %+v, %v", p.Name, got, err)
 		}
 	}
@@ -157,7 +157,7 @@ func FuzzFrames(f *testing.F) {
 			}
 			if want.typ == typeParameters {
 				if p, err := parseParameters(want.data); err == nil {
-					if q, err := parseParameters(p.append(nil)); err != nil || q != p {
+					if q, err := parseParameters(p.encode()); err != nil || q != p {
 						t.Errorf("%+v became %+v, %v", p, q, err)
 					}
 				}
@@ -171,7 +171,7 @@ func FuzzConn(f *testing.F) {
 	hello := frame{typ: typeParameters, data: parameters{
 		data: 1 << 20, uni: 1 << 16, bidiLocal: 1 << 16, bidiRemote: 1 << 16, streamsBidi: 10, streamsUni: 10,
 		record: defaultRecord, datagram: 1000, resetAt: true,
-	}.append(nil)}.append(nil)
+	}.encode()}.append(nil)
 	for _, r := range readVectors(f).Records {
 		f.Add(append(bytes.Clone(hello), unhex(f, r.Hex)...))
 	}

@@ -17,7 +17,7 @@ import (
 var hello = frame{typ: typeParameters, data: parameters{
 	data: 1 << 20, uni: 1 << 20, bidiLocal: 1 << 20, bidiRemote: 1 << 20, streamsBidi: 10, streamsUni: 10,
 	record: defaultRecord,
-}.append(nil)}
+}.encode()}
 
 // TestViolations checks the error of each violation by a client.
 func TestViolations(t *testing.T) {
@@ -45,7 +45,8 @@ func TestViolations(t *testing.T) {
 		},
 		{
 			"window by a reset",
-			[]frame{hello, {typ: typeReset, id: 2, value: 5001}}, quic.FlowControlError,
+			[]frame{hello, {typ: typeReset, id: 2, value: 5001}},
+			quic.FlowControlError,
 		},
 		{"too many streams", []frame{hello, stream(4*8+2, 0, 1)}, quic.StreamLimitError},
 		{"too many requests", []frame{hello, stream(4*8, 0, 1)}, quic.StreamLimitError},

@@ -4,7 +4,7 @@ import "time"
 
 // PathStats are TCP's view of the path.
 type PathStats struct {
-	Controller       string // congestion control: "bbr", "cubic", …
+	Controller       string  // congestion control: "bbr", "cubic", …
 	Bandwidth        float64 // bytes/s
 	RTT, MinRTT      time.Duration
 	Window, InFlight uint64 // bytes

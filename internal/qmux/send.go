@@ -258,7 +258,7 @@ func (c *Conn) sendRecord() bool {
 func (c *Conn) fill(b []byte) []byte {
 	if !c.introduced {
 		c.introduced = true
-		b = frame{typ: typeParameters, data: c.local.append(nil)}.append(b)
+		b = frame{typ: typeParameters, data: c.local.encode()}.append(b)
 	}
 	if c.ended {
 		if c.closing == nil {

@@ -120,9 +120,8 @@ func (d Dialer) Open(ctx context.Context, url string) (Link, string, error) {
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	ws, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{
-		HTTPClient: client, Subprotocols: Subprotocols(d.Protocols),
-	})
+	options := &websocket.DialOptions{HTTPClient: client, Subprotocols: Subprotocols(d.Protocols)}
+	ws, resp, err := websocket.Dial(ctx, url, options) //nolint:bodyclose // the library closes it
 	if err != nil {
 		if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
 			text, _ := io.ReadAll(io.LimitReader(resp.Body, 256))

@@ -2,6 +2,7 @@ package service
 
 import (
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
 	"sync"
@@ -36,7 +37,7 @@ func (e *either) run() {
 	for {
 		c, err := e.Listener.Accept()
 		if err != nil {
-			if ne, ok := err.(net.Error); ok && ne.Temporary() { //nolint:staticcheck // as net/http does
+			if ne, ok := errors.AsType[net.Error](err); ok && ne.Temporary() { //nolint:staticcheck // as net/http does
 				time.Sleep(10 * time.Millisecond)
 				continue
 			}

@@ -747,8 +747,12 @@ export class QMuxSocket implements Transport {
       const next = this.#accepted[kind]! * 4 + (id & 3);
       const r = new Receiver(this, next);
       this.#receivers.set(next, r);
-      if (kind === UNI) this.#unis.enqueue(r.readable);
-      else this.#bidis.enqueue({ readable: r.readable, writable: this.#addSender(next, this.#peer!.bidiLocal).writable });
+      if (kind === UNI) {
+        this.#unis.enqueue(r.readable);
+        continue;
+      }
+      const { writable } = this.#addSender(next, this.#peer!.bidiLocal);
+      this.#bidis.enqueue({ readable: r.readable, writable });
     }
     return this.#receivers.get(id)!;
   }

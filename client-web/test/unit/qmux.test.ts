@@ -7,7 +7,11 @@ import {
 } from "../../src/moqt/qmux.ts";
 
 interface Vectors {
-  records: { name: string; hex: string; frames: (Partial<Omit<Frame, "data" | "type">> & { type: string; data?: string })[] }[];
+  records: {
+    name: string;
+    hex: string;
+    frames: (Partial<Omit<Frame, "data" | "type">> & { type: string; data?: string })[];
+  }[];
   malformed: { name: string; hex: string }[];
   parameters: { name: string; hex: string; value: Partial<Parameters> }[];
   malformedParameters: { name: string; hex: string }[];
