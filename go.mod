@@ -7,6 +7,7 @@ ignore ./client-web/node_modules
 require (
 	github.com/at-wat/ebml-go v0.17.2
 	github.com/cilium/ebpf v0.22.0
+	github.com/coder/websocket v1.8.14
 	github.com/foxglove/mcap/go/mcap v1.7.2
 	github.com/gen2brain/malgo v0.11.24
 	github.com/klauspost/compress v1.20.3

@@ -25,6 +25,7 @@ type Config struct {
 	CertificateHash string   `yaml:"certificateHash"`
 	Insecure        bool     `yaml:"insecure"`
 	Token           string   `yaml:"token"`
+	Transport       string   `yaml:"transport"`
 	Congestion      string   `yaml:"congestion"`
 	Paths           []string `yaml:"paths"`
 
@@ -128,6 +129,9 @@ func (c *Config) Validate() error {
 	if (c.Client.Certificate == "") != (c.Client.Key == "") {
 		return errors.New("client.certificate and client.key must be given together")
 	}
+	if err := connect.CheckTransport(c.Transport); err != nil {
+		return err
+	}
 	if err := quiccc.Check(c.Congestion); err != nil {
 		return fmt.Errorf("congestion: %w", err)
 	}
@@ -210,7 +214,7 @@ func (c *Config) colorFormat() (camera.ColorFormat, error) {
 func (c *Config) target() connect.Target {
 	return connect.Target{
 		URL: c.Relay, CertificateHash: c.CertificateHash, Insecure: c.Insecure, Congestion: c.Congestion,
-		Token: c.Token, Client: c.Client, Paths: c.Paths,
+		Token: c.Token, Client: c.Client, Paths: c.Paths, Transport: c.Transport,
 	}
 }
 

@@ -35,6 +35,11 @@ var settings = append(append(config.Table{
 		More: "\"relay token --publish SESSION\" issues one.",
 	},
 	{
+		Key:  "transport",
+		Help: "Transport to the relay: quic, tcp (a WebSocket), or auto, which uses tcp where UDP gets no answer.",
+		More: "Over tcp, congestion has no effect and a lost packet delays all media.",
+	},
+	{
 		Key:  "congestion",
 		Help: "Congestion controller for data to the relay: bbr (the default), cubic, newreno, vegas or yeah.",
 		More: "A build with the published quic-go has only newreno.",

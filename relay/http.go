@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
 
 	"holocast/internal/pairing"
+	"holocast/internal/qmux"
 	"holocast/internal/service"
 	"holocast/relay/live"
 	"holocast/relay/upgrade"
@@ -17,7 +19,8 @@ var errDraining = errors.New("draining")
 
 // serveHTTP serves health, certificate hash, pairing codes and web viewer at webAddr, and health,
 // pairing codes, metrics and the live page at adminAddr. Without adminAddr, it serves metrics and the
-// live page at webAddr if that is a loopback address. It reuses the predecessor's listeners. The relay
+// live page at webAddr if that is a loopback address. webAddr also takes HTTPS, and WebSockets for
+// sessions over TCP. It reuses the predecessor's listeners. The relay
 // is healthy until ctx is done.
 func (s *server) serveHTTP(ctx context.Context, predecessor *upgrade.Predecessor, webAddr, adminAddr string) error {
 	web, err := listenHTTP(predecessor, fileHTTP, s.inherited.HTTP, webAddr, s.log.Logger)
@@ -68,10 +71,36 @@ func (s *server) serveHTTP(ctx context.Context, predecessor *upgrade.Predecessor
 	if s.cfg.Web != "" {
 		web.Handle("GET /", s.guard.host(viewer(s.cfg.Web)))
 	}
+	web.Secure(s.tcpTLS())
+	web.Wrap(s.webSockets)
 	web.Start()
 	admin.Start()
 	s.web, s.admin = web, admin
 	return nil
+}
+
+// tcpTLS returns the TLS configuration for HTTPS, whose handshakes count towards the limits.
+func (s *server) tcpTLS() *tls.Config {
+	conf := s.tlsConfig()
+	conf.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		return nil, s.limits.Handshake(hello.Conn.RemoteAddr())
+	}
+	return conf
+}
+
+// webSockets opens sessions for WebSocket requests. Without TLS it does so only where nobody else can
+// read the token and the media, or where the operator has disabled authentication.
+func (s *server) webSockets(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case !qmux.IsUpgrade(r):
+			next.ServeHTTP(w, r)
+		case r.TLS == nil && s.authority != nil && !loopback(r.RemoteAddr):
+			http.Error(w, "sessions need TLS; use wss://", http.StatusForbidden)
+		default:
+			s.ln.ServeWebSocket(w, r)
+		}
+	})
 }
 
 // serveHash serves the certificate's hash, which pages of other origins need to open WebTransport.
@@ -95,7 +124,7 @@ func (s *server) createCode(w http.ResponseWriter, r *http.Request) {
 
 // contentSecurityPolicy lets the web viewer load only its own files and connect to any relay.
 const contentSecurityPolicy = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self' blob:; " +
-	"style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; connect-src *"
+	"style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; connect-src * ws: wss:"
 
 // viewer serves the web viewer's files.
 func viewer(dir string) http.Handler {

@@ -54,13 +54,10 @@ func newMetrics(r *router.Router, ln *moqt.Listener) *service.Metrics {
 			"Connections refused when joining a multipath session, by reason.", "reason")
 	)
 	m.Read(func(put service.Put) {
-		var quic, wt, several, up, down float64
+		var several, up, down float64
+		open := map[moqt.Transport]float64{}
 		for number, s := range r.Sessions() {
-			if s.WebTransport() {
-				wt++
-			} else {
-				quic++
-			}
+			open[s.Transport()]++
 			st, id, peer := s.Stats(), strconv.FormatUint(number, 10), s.RemoteAddr().String()
 			put(rtt, st.RTT.Seconds(), id, peer)
 			put(unsent, float64(st.SubgroupsRefused+st.SubgroupsUnknown), id, peer)
@@ -95,8 +92,9 @@ func newMetrics(r *router.Router, ln *moqt.Listener) *service.Metrics {
 		for code, n := range r.RefusedRequests() {
 			put(refused, float64(n), code.String())
 		}
-		put(sessions, quic, "quic")
-		put(sessions, wt, "webtransport")
+		for _, t := range moqt.Transports() {
+			put(sessions, open[t], string(t))
+		}
 		all, sum := r.Stats()
 		put(tracks, float64(len(all)))
 		for _, t := range all {

@@ -994,6 +994,7 @@ func TestMetrics(t *testing.T) {
 	for series, want := range map[string]float64{
 		`holocast_relay_sessions{transport="quic"}`:               4,
 		`holocast_relay_sessions{transport="webtransport"}`:       0,
+		`holocast_relay_sessions{transport="websocket"}`:          0,
 		`holocast_relay_tracks`:                                   1,
 		`holocast_relay_viewers{track="holocast-test--points"}`:   3,
 		`holocast_relay_received_objects_total`:                   n,

@@ -25,7 +25,10 @@ var settings = slices.Concat(
 				"auth.keys, which the relay then requires.",
 		},
 		{Key: "insecure", Help: "Disable authentication: any peer may publish and subscribe."},
-		{Key: "http", Help: `TCP address for the web viewer, /healthz and /certificate.sha256; "" disables it.`},
+		{
+			Key: "http", Help: `TCP address for the web viewer, /healthz, /certificate.sha256 and sessions over WebSockets; "" disables it.`,
+			More: "It takes HTTP and HTTPS. With authentication, WebSockets from other machines need TLS.",
+		},
 		{
 			Key:  "admin",
 			Help: "TCP address for /metrics (Prometheus), /live (a page of sessions and tracks) and /healthz.",
@@ -195,7 +198,7 @@ var settings = slices.Concat(
 				"interval; data beyond a rate waits at its sender. The last quarter of an address's or the " +
 				"relay's limit is shared out equally. --limits sets one limit and may be repeated.",
 		},
-		{Key: "limits.connections", Help: "QUIC connections, counted from the first packet."},
+		{Key: "limits.connections", Help: "QUIC connections, counted from the first packet, and WebSockets."},
 		{Key: "limits.streams", Help: "Streams opened by peers."},
 		{Key: "limits.window", Help: "Unread bytes that peers may send beyond the first 2 MiB."},
 		{Key: "limits.waiting", Help: "Unanswered requests."},
@@ -209,7 +212,7 @@ var settings = slices.Concat(
 			Help: "Cached bytes; beyond the limit, the largest track evicts its oldest groups.",
 			More: "cache.totalBytes limits the total.",
 		},
-		{Key: "limits.handshakes", Help: "TLS handshakes per second."},
+		{Key: "limits.handshakes", Help: "TLS handshakes per second, over QUIC and TCP; a WebSocket counts as another."},
 		{Key: "limits.requests", Help: "Requests and request updates per second."},
 		{Key: "limits.groups", Help: "Groups and subgroups (streams of objects) per second."},
 		{Key: "limits.objects", Help: "Objects per second from publishers."},

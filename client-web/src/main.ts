@@ -6,7 +6,7 @@ import { showFailure } from "./ui/messages.ts";
 import { keepAwake } from "./ui/wake.ts";
 
 const link = parseLink(location);
-const workers = typeof WebTransport === "undefined" ? undefined : new Workers(link);
+const workers = new Workers(link);
 try {
   const { Page } = await import("./ui/page.ts");
   const page = new Page(link, workers);
@@ -16,7 +16,7 @@ try {
     return phase === "live" && playback?.playing !== false;
   });
 } catch (e) {
-  workers?.send({ type: "stop" });
+  workers.send({ type: "stop" });
   showFailure(e);
   throw e;
 }

@@ -47,6 +47,8 @@ type Target struct {
 	// Paths are the network paths to the relay, in the form that ParsePath accepts. Several paths
 	// share one session.
 	Paths []string
+	// Transport is TransportAuto, TransportQUIC or TransportTCP; "" means TransportAuto.
+	Transport string
 	// Renew, if set, returns the Token, Client, CertificateHash and Insecure for the next attempt
 	// of Keep.
 	Renew func() Target
@@ -98,6 +100,7 @@ func (t *Target) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&t.Congestion, "congestion", "", CongestionUsage)
 	f.StringVar(&t.Token, "token", "", TokenUsage)
 	f.StringArrayVar(&t.Paths, "path", nil, PathUsage)
+	f.StringVar(&t.Transport, "transport", TransportAuto, TransportUsage)
 	t.Client.AddFlags(f)
 }
 
@@ -242,7 +245,7 @@ func (t Target) Dial(ctx context.Context, h moqt.Handler, cfg moqt.Config) (*moq
 		}
 		cfg.Paths = append(cfg.Paths, p)
 	}
-	s, err := moqt.Dial(ctx, t.Address(), conf, h, cfg)
+	s, err := t.open(ctx, conf, h, cfg)
 	if err != nil {
 		return nil, t.explain(err)
 	}

@@ -43,3 +43,10 @@ func (s *Session) Alive(ctx context.Context, limit time.Duration) bool {
 	}
 	return sleep(receiveDelay) // true unless the data was the peer's CONNECTION_CLOSE
 }
+
+// received returns the number of bytes received, counted as UDP payload, or of records over TCP.
+func (s *Session) received() uint64 {
+	var st Stats
+	s.conn.measure(&st)
+	return st.BytesReceived
+}

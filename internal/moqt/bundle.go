@@ -2,6 +2,7 @@ package moqt
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"net/netip"
@@ -107,7 +108,21 @@ func (c bundleConn) context() context.Context { return c.b.Context() }
 func (c bundleConn) ended() error             { return sessionError(context.Cause(c.b.Context())) }
 func (c bundleConn) quic() *quic.Conn         { return c.b.QUIC() }
 func (c bundleConn) admission() Admission     { return c.limits }
-func (c bundleConn) webTransport() bool       { return false }
+func (c bundleConn) transport() Transport     { return QUIC }
+func (c bundleConn) remoteAddr() net.Addr     { return c.b.QUIC().RemoteAddr() }
+
+func (c bundleConn) certificates() []*x509.Certificate {
+	return c.b.QUIC().ConnectionState().TLS.PeerCertificates
+}
+
+// measure sets the first live path's counters, and replaces those that have totals over all paths.
+func (c bundleConn) measure(st *Stats) {
+	st.measure(c.b.QUIC())
+	t := c.b.Totals()
+	st.BytesSent, st.BytesReceived, st.PacketsLost = t.BytesSent, t.BytesReceived, t.PacketsLost
+	st.CongestionWindow, st.Path.Bandwidth = t.CongestionWindow, t.Rate
+	st.Path.Delivered = 0 // known of single paths only
+}
 
 type bundleSend struct{ *multipath.SendStream }
 
@@ -141,22 +156,6 @@ func (s *Session) Paths() []multipath.PathStats {
 		return b.Paths()
 	}
 	return nil
-}
-
-// received returns the number of bytes received, counted as UDP payload.
-func (s *Session) received() uint64 {
-	if b := s.bundle(); b != nil {
-		return b.Totals().BytesReceived
-	}
-	return s.conn.quic().ConnectionStats().BytesReceived
-}
-
-// addPaths replaces the connection's statistics with totals over all paths.
-func (st *Stats) addPaths(b *multipath.Conn) {
-	t := b.Totals()
-	st.BytesSent, st.BytesReceived, st.PacketsLost = t.BytesSent, t.BytesReceived, t.PacketsLost
-	st.CongestionWindow, st.Path.Bandwidth = t.CongestionWindow, t.Rate
-	st.Path.Delivered = 0 // known of single paths only
 }
 
 // RefusedPaths returns the number of connections refused when joining a multipath session, by reason.

@@ -65,9 +65,9 @@ func (c Config) quic() *quic.Config {
 }
 
 // Dial opens a session to rawURL: moqt://host:port/path for raw QUIC, https://host:port/path for
-// WebTransport. The draft lets one moqt URL offer both (§3.1), but a server that selects HTTP/3 may
-// lack features that WebTransport needs, so the caller chooses. tlsConfig may be nil; Dial sets its
-// ALPN protocols.
+// WebTransport, wss://host:port/path for a WebSocket (ws:// without TLS). The draft lets one moqt URL
+// offer raw QUIC and WebTransport (§3.1), but a server that selects HTTP/3 may lack features that
+// WebTransport needs, so the caller chooses. tlsConfig may be nil; Dial sets its ALPN protocols.
 func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, cfg Config) (*Session, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
@@ -79,8 +79,12 @@ func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, 
 		protocols = wire.ALPNs(cfg.versions())
 	case "https":
 		protocols = []string{http3.NextProtoH3}
+	case "wss", "ws":
+		return dialWebSocket(ctx, u, tlsConfig, h, cfg)
 	default:
-		return nil, fmt.Errorf("URL %q: the scheme must be moqt (raw QUIC) or https (WebTransport)", rawURL)
+		return nil, fmt.Errorf(
+			"URL %q: the scheme must be moqt (raw QUIC), https (WebTransport) or wss (WebSocket)", rawURL,
+		)
 	}
 	if u.Hostname() == "" {
 		return nil, fmt.Errorf("URL %q names no host", rawURL)
@@ -238,11 +242,25 @@ func dialError(rawURL string, err error) error {
 		// The host cannot send. The cause follows the socket's addresses; drop these, because the
 		// port differs at each attempt.
 		cause := te.ErrorMessage[strings.LastIndexByte(te.ErrorMessage, ':')+1:]
-		return fmt.Errorf("connect to %s: %s", rawURL, strings.TrimSpace(cause))
+		return UnansweredError(fmt.Sprintf("connect to %s: %s", rawURL, strings.TrimSpace(cause)))
 	case isTimeout(err):
-		return fmt.Errorf("connect to %s: no answer (is the relay running, and does UDP reach it?)", rawURL)
+		return UnansweredError(
+			fmt.Sprintf("connect to %s: no answer (is the relay running, and does UDP reach it?)", rawURL))
 	}
 	return fmt.Errorf("connect to %s: %w", rawURL, err)
+}
+
+// UnansweredError is the error of a server of which no packet arrived.
+type UnansweredError string
+
+// Error implements error.
+func (e UnansweredError) Error() string { return string(e) }
+
+// Unanswered reports whether err, from Dial, means that no packet of the server arrived, so that
+// another transport may reach it.
+func Unanswered(err error) bool {
+	_, ok := errors.AsType[UnansweredError](err)
+	return ok
 }
 
 // mostTelling returns the error of the address that came closest to a session: one that answered, or

@@ -115,7 +115,7 @@ func TestDialErrors(t *testing.T) {
 			ctx,
 			"http://localhost:1",
 			nil,
-			`URL "http://localhost:1": the scheme must be moqt (raw QUIC) or https (WebTransport)`,
+			`URL "http://localhost:1": the scheme must be moqt (raw QUIC), https (WebTransport) or wss (WebSocket)`,
 		},
 		{"no host", ctx, "moqt:///room", nil, `URL "moqt:///room" names no host`},
 		{

@@ -14,14 +14,14 @@ import (
 // SendDatagram.
 
 // Conn returns the QUIC connection that carries the session or, with several paths, the connection
-// of the first live path.
+// of the first live path. It is nil over TCP.
 func (s *Session) Conn() *quic.Conn { return s.conn.quic() }
 
 // DatagramPrefix returns the bytes before an object in a DATAGRAM frame of the session: none over
 // raw QUIC, the quarter stream ID over WebTransport (RFC 9297 section 2.1). It returns false if the
-// stream ID is unknown or the session has several paths.
+// stream ID is unknown, or the session has several paths or uses TCP.
 func (s *Session) DatagramPrefix() ([]byte, bool) {
-	if s.bundle() != nil {
+	if s.bundle() != nil || s.Transport() == WebSocket {
 		return nil, false
 	}
 	w, ok := s.conn.(wtConn)

@@ -98,8 +98,9 @@ func TestIdleSessionGoroutines(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The server has one goroutine per connection, and over WebTransport two more that accept
-	// streams. The client has two more for its socket, and over WebTransport another three.
-	for scheme, most := range map[string]int{"moqt": 1 + 3, "https": 3 + 8} {
+	// streams. The client has two more for its socket, and over WebTransport another three. Over a
+	// WebSocket each end has two.
+	for scheme, most := range map[string]int{"moqt": 1 + 3, "https": 3 + 8, "wss": 2 + 2} {
 		t.Run(scheme, func(t *testing.T) {
 			cfg := Config{waits: patient(), Log: slog.New(slog.DiscardHandler)}
 			ln, err := Listen(
@@ -112,9 +113,10 @@ func TestIdleSessionGoroutines(t *testing.T) {
 			defer func() { _ = ln.Close() }()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
+			at := address(t, ln, scheme, &tls.Config{Certificates: []tls.Certificate{cert}})
 			before := runtime.NumGoroutine()
 			for range sessions {
-				c, err := Dial(ctx, scheme+"://"+ln.Addr().String(), devcert.Pinned(devcert.Hash(cert)), Handler{}, cfg)
+				c, err := Dial(ctx, scheme+"://"+at, devcert.Pinned(devcert.Hash(cert)), Handler{}, cfg)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -21,6 +22,7 @@ import (
 
 	"holocast/internal/moqt/wire"
 	"holocast/internal/multipath"
+	"holocast/internal/qmux"
 	"holocast/internal/quiccc"
 	"holocast/internal/udpio"
 )
@@ -69,7 +71,8 @@ type Socket struct {
 	Tap func(from *net.UDPAddr, message []byte, datagrams int)
 }
 
-// Listener accepts sessions over raw QUIC and WebTransport on one UDP port.
+// Listener accepts sessions over raw QUIC and WebTransport on one UDP port, and over WebSockets from
+// an HTTP server.
 type Listener struct {
 	cfg       ListenConfig
 	log       *slog.Logger
@@ -80,6 +83,7 @@ type Listener struct {
 	sessions chan *Session
 	mu       sync.Mutex
 	conns    map[*quic.Conn]struct{} // nil once closed
+	tcp      map[*qmux.Conn]struct{}
 	ctx      context.Context
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
@@ -131,7 +135,8 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 	tlsConfig.MinVersion = tls.VersionTLS13
 	l := &Listener{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()),
-		sessions: make(chan *Session), conns: map[*quic.Conn]struct{}{}, paths: multipath.NewServer(),
+		sessions: make(chan *Session), conns: map[*quic.Conn]struct{}{}, tcp: map[*qmux.Conn]struct{}{},
+		paths: multipath.NewServer(),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	for _, key := range []**[32]byte{&cfg.TokenKey, &cfg.ResetKey} {
@@ -225,9 +230,12 @@ func (l *Listener) Close() error {
 	l.cancel()
 	l.StopAccepting()
 	l.mu.Lock()
-	conns := l.conns
+	conns, tcp := l.conns, maps.Clone(l.tcp)
 	l.conns = nil
 	l.mu.Unlock()
+	for c := range tcp {
+		_ = c.CloseWithError(0, "the server is closing")
+	}
 	for qc := range conns { // the transport would close them silently
 		_ = qc.CloseWithError(0, "the server is closing")
 	}
@@ -298,7 +306,7 @@ func (l *Listener) start(c conn, v wire.Version, path string) {
 	defer cancel()
 	s, err := newSession(ctx, c, v, false, &wire.Setup{Implementation: implementation}, l.cfg.Config)
 	if err != nil {
-		l.log.Debug("moqt session refused", "err", err, "peer", c.quic().RemoteAddr())
+		l.log.Debug("moqt session refused", "err", err, "peer", c.remoteAddr())
 		return
 	}
 	s.path = path

@@ -22,7 +22,6 @@ import (
 	"holocast/internal/congestion"
 	"holocast/internal/gopool"
 	"holocast/internal/moqt/wire"
-	"holocast/internal/quiccc"
 )
 
 // Limits of the state that a session keeps for its peer.
@@ -128,12 +127,12 @@ type Stats struct {
 	DeliveryTimeouts uint64 // subgroups and fetches reset because they missed their deadline
 	StreamsBlocked   uint64 // subgroups not sent at the peer's stream limit
 	RTT, MinRTT      time.Duration
-	BytesSent        uint64 // UDP payload of the connection
+	BytesSent        uint64 // UDP payload of the connection; over TCP, QMux records
 	BytesReceived    uint64
-	PacketsLost      uint64
+	PacketsLost      uint64 // over TCP, retransmitted
 	CongestionWindow uint64 // bytes
-	// Path holds the congestion controller's estimates. With the published quic-go, which does not
-	// expose them, its Controller is "".
+	// Path holds the congestion controller's estimates. Where they are unknown, as with the published
+	// quic-go, its Controller is "".
 	Path congestion.Estimates
 }
 
@@ -156,7 +155,7 @@ type Session struct {
 	cancel    context.CancelCauseFunc
 	closeOnce sync.Once
 
-	path      string      // from a WebTransport session's URL
+	path      string      // from the URL of a WebTransport session or WebSocket
 	peer      *wire.Setup // the peer's SETUP, valid once setupDone is closed
 	setupDone chan struct{}
 	serving   chan struct{} // closed by Serve
@@ -311,17 +310,21 @@ func (s *Session) SetupTokens() []wire.Token { return s.peer.AuthorizationTokens
 // PeerCertificates returns the client's certificate chain as sent, leaf first. The chain is empty
 // if the client sent none. ListenConfig.TLS decides whether it is verified.
 func (s *Session) PeerCertificates() []*x509.Certificate {
-	return s.conn.quic().ConnectionState().TLS.PeerCertificates
+	return s.conn.certificates()
 }
 
 // RemoteAddr returns the peer's network address.
-func (s *Session) RemoteAddr() net.Addr { return s.conn.quic().RemoteAddr() }
+func (s *Session) RemoteAddr() net.Addr { return s.conn.remoteAddr() }
 
-// WebTransport reports whether the session runs over WebTransport.
-func (s *Session) WebTransport() bool { return s.conn.webTransport() }
+// Transport returns the session's transport.
+func (s *Session) Transport() Transport { return s.conn.transport() }
 
 // RTT returns the smoothed round-trip time of the connection.
-func (s *Session) RTT() time.Duration { return s.conn.quic().ConnectionStats().SmoothedRTT }
+func (s *Session) RTT() time.Duration {
+	var st Stats
+	s.conn.measure(&st)
+	return st.RTT
+}
 
 // Publishing returns the number of the peer's subscriptions to our tracks, including pending ones.
 func (s *Session) Publishing() int {
@@ -332,10 +335,7 @@ func (s *Session) Publishing() int {
 
 // Stats returns the session's current counters.
 func (s *Session) Stats() Stats {
-	q := s.conn.quic().ConnectionStats()
-	path, _ := quiccc.Estimates(s.conn.quic())
 	st := Stats{
-		Path:             path,
 		SubgroupsUnknown: s.count.subgroupsUnknown.Load(),
 		SubgroupsRefused: s.count.subgroupsRefused.Load(),
 		DatagramsUnknown: s.count.datagramsUnknown.Load(),
@@ -343,13 +343,8 @@ func (s *Session) Stats() Stats {
 		DatagramsUnsent:  s.count.datagramsUnsent.Load(),
 		DeliveryTimeouts: s.count.deliveryTimeouts.Load(),
 		StreamsBlocked:   s.count.streamsBlocked.Load(),
-		RTT:              q.SmoothedRTT, MinRTT: q.MinRTT,
-		BytesSent: q.BytesSent, BytesReceived: q.BytesReceived,
-		PacketsLost: q.PacketsLost, CongestionWindow: q.CongestionWindow,
 	}
-	if b := s.bundle(); b != nil {
-		st.addPaths(b)
-	}
+	s.conn.measure(&st)
 	return st
 }
 
@@ -617,7 +612,7 @@ func (s *Session) checkSetup(m *wire.Setup) error {
 		return protocolViolation("a second SETUP")
 	}
 	s.peer = m
-	notAllowed := s.client || s.WebTransport()
+	notAllowed := s.client || s.Transport() != QUIC // the others have a URL
 	switch {
 	case m.HasPath && notAllowed:
 		return &wire.Error{Code: wire.InvalidPath, Msg: "PATH is for clients over raw QUIC"}

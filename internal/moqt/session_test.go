@@ -8,6 +8,8 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -29,7 +31,7 @@ type pair struct {
 // overPaths is the transport of sessions over two QUIC paths.
 const overPaths = "paths"
 
-var transports = []string{"moqt", "https", overPaths}
+var transports = []string{"moqt", "https", overPaths, "wss"}
 
 func forTransports(t *testing.T, f func(t *testing.T, connect func(client, server Handler) *pair)) {
 	for _, scheme := range transports {
@@ -106,7 +108,8 @@ func connectListener(
 		}
 		accepted <- s
 	}()
-	c, err := Dial(ctx, scheme+"://"+ln.Addr().String()+"/room?x=1", devcert.Pinned(devcert.Hash(cert)), client, cc)
+	url := scheme + "://" + address(t, ln, scheme, sc.TLS) + "/room?x=1"
+	c, err := Dial(ctx, url, devcert.Pinned(devcert.Hash(cert)), client, cc)
 	if err != nil {
 		return nil, err
 	}
@@ -116,6 +119,19 @@ func connectListener(
 		t.Fatal("no session accepted")
 	}
 	return &pair{ctx, c, s, ln}, nil
+}
+
+// address returns the address of a listener for a URL's scheme. WebSockets need an HTTP server.
+func address(t testing.TB, ln *Listener, scheme string, conf *tls.Config) string {
+	t.Helper()
+	if scheme != "wss" {
+		return ln.Addr().String()
+	}
+	web := httptest.NewUnstartedServer(http.HandlerFunc(ln.ServeWebSocket))
+	web.TLS = conf
+	web.StartTLS()
+	t.Cleanup(web.Close)
+	return web.Listener.Addr().String()
 }
 
 var testTrack = TrackName{Namespace: Namespace{"holocast", "test"}, Name: "points/0/full"}

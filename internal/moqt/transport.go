@@ -2,8 +2,10 @@ package moqt
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"io"
+	"net"
 	"reflect"
 	"sync"
 	"time"
@@ -14,9 +16,23 @@ import (
 	"github.com/quic-go/webtransport-go"
 
 	"holocast/internal/moqt/wire"
+	"holocast/internal/quiccc"
 )
 
-// conn is a session's transport: raw QUIC, WebTransport or a bundle of QUIC connections.
+// Transport is a session's transport, as named in metrics.
+type Transport string
+
+// Transports of sessions.
+const (
+	QUIC         Transport = "quic" // over one path or several
+	WebTransport Transport = "webtransport"
+	WebSocket    Transport = "websocket" // QMux over TCP
+)
+
+// Transports lists the transports.
+func Transports() []Transport { return []Transport{QUIC, WebTransport, WebSocket} }
+
+// conn is a session's transport: raw QUIC, WebTransport, a bundle of QUIC connections or a WebSocket.
 type conn interface {
 	openStream(ctx context.Context) (stream, error)
 	acceptStream(ctx context.Context) (stream, error)
@@ -29,9 +45,13 @@ type conn interface {
 	close(code wire.SessionCode, reason string)
 	context() context.Context
 	ended() error     // the cause, once context is done
-	quic() *quic.Conn // the connection, or a bundle's first live path
+	quic() *quic.Conn // the connection, or a bundle's first live path; nil over TCP
 	admission() Admission
-	webTransport() bool
+	transport() Transport
+	remoteAddr() net.Addr
+	certificates() []*x509.Certificate // the peer's
+	// measure sets the transport's counters.
+	measure(*Stats)
 }
 
 type sendStream interface {
@@ -131,7 +151,22 @@ func (q quicConn) context() context.Context { return q.c.Context() }
 func (q quicConn) ended() error             { return sessionError(context.Cause(q.c.Context())) }
 func (q quicConn) quic() *quic.Conn         { return q.c }
 func (q quicConn) admission() Admission     { return admission(q.c) }
-func (q quicConn) webTransport() bool       { return false }
+func (q quicConn) transport() Transport     { return QUIC }
+func (q quicConn) remoteAddr() net.Addr     { return q.c.RemoteAddr() }
+func (q quicConn) measure(st *Stats)        { st.measure(q.c) }
+
+func (q quicConn) certificates() []*x509.Certificate {
+	return q.c.ConnectionState().TLS.PeerCertificates
+}
+
+// measure sets the counters of a QUIC connection.
+func (st *Stats) measure(c *quic.Conn) {
+	q := c.ConnectionStats()
+	st.Path, _ = quiccc.Estimates(c)
+	st.RTT, st.MinRTT = q.SmoothedRTT, q.MinRTT
+	st.BytesSent, st.BytesReceived = q.BytesSent, q.BytesReceived
+	st.PacketsLost, st.CongestionWindow = q.PacketsLost, q.CongestionWindow
+}
 
 type quicSend struct{ *quic.SendStream }
 
@@ -266,7 +301,11 @@ func (w wtConn) ended() error {
 func (w wtConn) context() context.Context { return w.s.Context() }
 func (w wtConn) quic() *quic.Conn         { return w.c }
 func (w wtConn) admission() Admission     { return admission(w.c) }
-func (w wtConn) webTransport() bool       { return true }
+func (w wtConn) transport() Transport     { return WebTransport }
+func (w wtConn) remoteAddr() net.Addr     { return w.c.RemoteAddr() }
+func (w wtConn) measure(st *Stats)        { st.measure(w.c) }
+
+func (w wtConn) certificates() []*x509.Certificate { return w.c.ConnectionState().TLS.PeerCertificates }
 
 type wtSend struct{ *webtransport.SendStream }
 

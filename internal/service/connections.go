@@ -59,3 +59,12 @@ func (c *conns) forget(conn net.Conn) {
 		delete(c.open, conn)
 	}
 }
+
+// closeAll closes all open connections.
+func (c *conns) closeAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for conn := range c.open {
+		_ = conn.Close()
+	}
+}

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -41,6 +42,7 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 // not check whether HTTP is disabled.
 type HTTP struct {
 	ln      net.Listener // nil if disabled
+	tls     *tls.Config  // nil for plain HTTP alone
 	srv     *http.Server
 	mux     *http.ServeMux
 	serving sync.WaitGroup
@@ -89,11 +91,25 @@ func (h *HTTP) Handle(pattern string, handler http.Handler) { h.mux.Handle(patte
 // HandleFunc adds a route as http.ServeMux.HandleFunc does.
 func (h *HTTP) HandleFunc(pattern string, f http.HandlerFunc) { h.mux.HandleFunc(pattern, f) }
 
+// Secure also serves HTTPS on the same port. Call it before Start.
+func (h *HTTP) Secure(conf *tls.Config) {
+	h.tls = conf.Clone()
+	h.tls.NextProtos = []string{"http/1.1"} // HTTP/2 has no WebSockets here
+}
+
+// Wrap replaces the handler of all requests with f of it. Call it before Start.
+func (h *HTTP) Wrap(f func(http.Handler) http.Handler) { h.srv.Handler = f(h.srv.Handler) }
+
 // Start begins to serve.
 func (h *HTTP) Start() {
-	if h.ln != nil {
-		h.serving.Go(func() { _ = h.srv.Serve(h.ln) })
+	if h.ln == nil {
+		return
 	}
+	ln := h.ln
+	if h.tls != nil {
+		ln = newEither(h.ln, h.tls)
+	}
+	h.serving.Go(func() { _ = h.srv.Serve(ln) })
 }
 
 // Close closes the listener and all connections.

@@ -397,6 +397,9 @@ func (m *Manager) connection(s *moqt.Session, take func(*conn) bool) *conn {
 		return nil
 	}
 	qc := s.Conn()
+	if qc == nil { // over TCP
+		return nil
+	}
 	c := m.conns[qc]
 	if c == nil {
 		prefix, ok := s.DatagramPrefix()

@@ -108,11 +108,11 @@ type Peer struct {
 
 // prefix returns the address range under which a peer's sessions are counted.
 func prefix(a net.Addr) netip.Prefix {
-	udp, ok := a.(*net.UDPAddr)
+	ip, ok := a.(interface{ AddrPort() netip.AddrPort }) // UDP or TCP
 	if !ok {
 		return netip.Prefix{}
 	}
-	return prefixOf(udp.AddrPort().Addr())
+	return prefixOf(ip.AddrPort().Addr())
 }
 
 func prefixOf(ip netip.Addr) netip.Prefix {
@@ -165,10 +165,18 @@ func (l *Limits) Greedy(a net.Addr) bool {
 	return false
 }
 
-// Connect admits a new connection.
-func (l *Limits) Connect(a net.Addr) (*Peer, error) {
+// Handshake admits a TLS handshake over TCP.
+func (l *Limits) Handshake(a net.Addr) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if wait, why := l.pay(l.address(a), Handshakes, 1, false); wait > 0 {
+		return why
+	}
+	return nil
+}
+
+// address returns the node of an address. The caller holds l.mu.
+func (l *Limits) address(a net.Addr) *node {
 	l.sweep(l.now())
 	key := prefix(a)
 	address := l.addresses[key]
@@ -177,6 +185,14 @@ func (l *Limits) Connect(a net.Addr) (*Peer, error) {
 		l.addresses[key] = address
 		l.all.children[address] = struct{}{}
 	}
+	return address
+}
+
+// Connect admits a new connection.
+func (l *Limits) Connect(a net.Addr) (*Peer, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	address := l.address(a)
 	if wait, why := l.pay(address, Handshakes, 1, false); wait > 0 {
 		return nil, why
 	}

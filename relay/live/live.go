@@ -28,7 +28,7 @@ type report struct {
 type session struct {
 	Number         uint64   `json:"number"`
 	Peer           string   `json:"peer"`
-	Transport      string   `json:"transport"` // quic or webtransport
+	Transport      string   `json:"transport"` // see moqt.Transports
 	Implementation string   `json:"implementation"`
 	Subject        string   `json:"subject"`
 	Offers         []string `json:"offers"` // namespaces
@@ -149,7 +149,7 @@ func read(v router.View, now time.Time) report {
 	for _, s := range v.Sessions {
 		st := s.Session.Stats()
 		one := session{
-			Number: s.Number, Peer: s.Session.RemoteAddr().String(), Transport: "quic",
+			Number: s.Number, Peer: s.Session.RemoteAddr().String(), Transport: string(s.Session.Transport()),
 			Implementation: s.Session.Implementation(), Subject: s.Subject, Offers: []string{}, Paths: []path{},
 			RTT: milliseconds(st.RTT), MinRTT: milliseconds(st.MinRTT), Bandwidth: st.Path.Bandwidth,
 			Controller: st.Path.Controller,
@@ -157,9 +157,6 @@ func read(v router.View, now time.Time) report {
 			SentBytes: st.BytesSent, ReceivedBytes: st.BytesReceived, LostPackets: st.PacketsLost,
 			Late: st.DeliveryTimeouts, Blocked: st.StreamsBlocked,
 			UnsentDatagrams: st.DatagramsUnsent, RefusedSubgroups: st.SubgroupsRefused + st.SubgroupsUnknown,
-		}
-		if s.Session.WebTransport() {
-			one.Transport = "webtransport"
 		}
 		for _, p := range s.Session.Paths() {
 			one.Paths = append(one.Paths, path{

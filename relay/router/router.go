@@ -265,7 +265,7 @@ func (c *client) open() bool {
 		}
 		return false
 	}
-	log.Info("session open", "implementation", truncated(s.Implementation()), "webtransport", s.WebTransport(),
+	log.Info("session open", "implementation", truncated(s.Implementation()), "transport", s.Transport(),
 		"path", truncated(withoutQuery(s.Path())), "subject", truncated(c.subject))
 	return true
 }

@@ -1,9 +1,9 @@
 /**
- * Media over QUIC Transport (draft-ietf-moq-transport-18 and -19) over WebTransport. Independent of
- * any media format.
+ * Media over QUIC Transport (draft-ietf-moq-transport-18 and -19) over WebTransport or a
+ * WebSocket. Independent of any media format.
  */
 export * from "./codes.ts";
-export { connect, ConnectError, keep, type ConnectFailure } from "./connect.ts";
+export { connect, ConnectError, hasQUIC, keep, type ConnectFailure, type TransportChoice } from "./connect.ts";
 export { Session, Subscription, DatagramTrack, PROTOCOLS } from "./session.ts";
 export type { ReceivedObject, TrackSink, SessionCounters } from "./session.ts";
 export type { Datagram, ObjectHeader } from "./data.ts";

@@ -1,5 +1,6 @@
 /**
- * The subscriber side of a MOQT session over WebTransport (draft-ietf-moq-transport-18 and -19).
+ * The subscriber side of a MOQT session (draft-ietf-moq-transport-18 and -19) over WebTransport or a
+ * WebSocket.
  * Independent of any media format. Every length is checked before memory is allocated.
  */
 import { Reader, ShortError } from "./bytes.ts";
@@ -39,6 +40,7 @@ import {
   type TrackName,
   type Version,
 } from "./message.ts";
+import { QMuxSocket, StreamReset, type Bidirectional, type Transport } from "./qmux.ts";
 
 /** ALPN identifiers of the supported drafts (§3.1), preferred first. */
 export const PROTOCOLS: readonly string[] = versions.map(protocolOf);
@@ -154,6 +156,7 @@ class Collector implements ObjectSink {
  * constructor's signature.
  */
 function streamError(code: number): Error {
+  if (typeof WebTransportError === "undefined") return new StreamReset(code);
   const init = { source: "stream", streamErrorCode: code } as WebTransportErrorOptions;
   try {
     return new WebTransportError("", init);
@@ -188,7 +191,7 @@ class RequestStream {
   #ended = false;
 
   constructor(
-    readonly stream: WebTransportBidirectionalStream,
+    readonly stream: Bidirectional,
     private readonly version: Version,
   ) {
     this.#writer = stream.writable.getWriter();
@@ -402,7 +405,7 @@ export class Session {
   #ready!: () => void;
 
   private constructor(
-    readonly transport: WebTransport,
+    readonly transport: Transport,
     /** The negotiated draft. */
     readonly version: Version,
   ) {
@@ -413,8 +416,9 @@ export class Session {
     this.#datagrams.closed.catch(() => {});
   }
 
-  /** Opens a session to an https URL and exchanges SETUP. */
-  static async connect(url: string, o: ConnectOptions = {}): Promise<Session> {
+  /** Opens a session to the https URL of a WebTransport session, or the ws or wss URL of a WebSocket. */
+  static connect(url: string, o: ConnectOptions = {}): Promise<Session> {
+    if (url.startsWith("ws")) return Session.#open(new QMuxSocket(url, o.protocols ?? PROTOCOLS), o);
     const options: WebTransportOptions & { protocols: string[] } = {
       protocols: [...(o.protocols ?? PROTOCOLS)],
       congestionControl: "low-latency",
@@ -423,7 +427,11 @@ export class Session {
     if (o.certificateHashes?.length) {
       options.serverCertificateHashes = o.certificateHashes.map((value) => ({ algorithm: "sha-256", value }));
     }
-    const transport = new WebTransport(url, options);
+    return Session.#open(new WebTransport(url, options), o);
+  }
+
+  /** Waits for a transport and exchanges SETUP. */
+  static async #open(transport: Transport, o: ConnectOptions): Promise<Session> {
     transport.closed.catch(() => {});
     try {
       await withTimeout(transport.ready, SETUP_TIMEOUT, "the handshake");
@@ -462,6 +470,11 @@ export class Session {
 
   get over(): boolean {
     return this.#over !== undefined;
+  }
+
+  /** True over TCP, where a lost packet delays everything behind it. */
+  get tcp(): boolean {
+    return this.transport instanceof QMuxSocket;
   }
 
   /** Closes the session. */
@@ -653,7 +666,7 @@ export class Session {
   }
 
   async #acceptBidi(): Promise<void> {
-    const incoming = this.transport.incomingBidirectionalStreams as ReadableStream<WebTransportBidirectionalStream>;
+    const incoming = this.transport.incomingBidirectionalStreams as ReadableStream<Bidirectional>;
     const streams = incoming.getReader();
     try {
       for (;;) {
@@ -1003,9 +1016,8 @@ export class Session {
 }
 
 /** Returns a writer for datagrams, whose API differs between browsers. */
-function datagramWriter(transport: WebTransport): WritableStreamDefaultWriter<Uint8Array> {
-  const datagrams = transport.datagrams as WebTransportDatagramDuplexStream & {
-    writable?: WritableStream<Uint8Array>;
+function datagramWriter(transport: Transport): WritableStreamDefaultWriter<Uint8Array> {
+  const datagrams = transport.datagrams as Transport["datagrams"] & {
     createWritable?: () => WritableStream<Uint8Array>;
   };
   const writable = datagrams.createWritable ? datagrams.createWritable() : datagrams.writable!;

@@ -23,6 +23,7 @@ export function parseLink(location: { readonly href: string; readonly hostname: 
       // Not a URL. Use the default relay, which the messages name.
     }
   }
+  const transport = q.get("transport");
   return {
     relay,
     session: q.get("session") || undefined,
@@ -30,6 +31,7 @@ export function parseLink(location: { readonly href: string; readonly hostname: 
     token: new URLSearchParams(here.hash.slice(1)).get("token") || undefined,
     receipts: q.get("receipts") !== "off",
     quality: q.get("quality") || "auto",
+    transport: transport === "quic" || transport === "tcp" ? transport : "auto",
     rate: Number(q.get("rate")) > 0 ? 1e6 * Number(q.get("rate")) : Infinity,
   };
 }

@@ -1,5 +1,5 @@
 import type { Link } from "./link.ts";
-import type { Phase } from "../media/session/messages.ts";
+import type { Phase, TCPReason } from "../media/session/messages.ts";
 
 /**
  * Wraps a name in Unicode isolates, since a right-to-left name would otherwise reorder the words
@@ -9,6 +9,15 @@ export const name = (text: string): string => `\u2068${text}\u2069`;
 
 /** Notice when sound appears. Browsers play none before a click. */
 export const MUTED = "This session has sound. Select Sound or press M to hear it.";
+
+/** Notice of a session over TCP, with the reason and what it costs. */
+export function tcpNotice(why: Exclude<TCPReason, "link">): string {
+  const reason = {
+    browser: "because this browser has no WebTransport that lasts",
+    network: "because the relay does not answer over UDP in this network",
+  }[why];
+  return `Connected over TCP, ${reason}. When the network loses packets, the picture stops for a moment.`;
+}
 
 /** The message for a phase; undefined while there is a picture. */
 export function messageFor(
@@ -25,9 +34,7 @@ export function messageFor(
     case "no-webtransport":
       return {
         title: "This browser has no WebTransport",
-        advice:
-          "Open the link in a current Chrome, Edge, Firefox or Safari. " +
-            "Unless this machine serves the page, it also needs https.",
+        advice: "Remove transport=quic from the link, to connect over TCP.",
       };
     case "unreachable":
       return {

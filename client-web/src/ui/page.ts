@@ -8,7 +8,7 @@ import { Studio } from "../scene/studio.ts";
 import { Meter, round } from "./hud/meter.ts";
 import { Panel } from "./hud/panel.ts";
 import type { Link } from "./link.ts";
-import { messageFor, MUTED } from "./messages.ts";
+import { messageFor, MUTED, tcpNotice } from "./messages.ts";
 import { hideWhenIdle } from "./idle.ts";
 import { PlayBar } from "./playbar.ts";
 import { PointsView } from "./points.ts";
@@ -39,6 +39,7 @@ export class Page {
   #phase: Phase = "connecting";
   #detail = "";
   #implementation = "";
+  #transport: "quic" | "tcp" | "" = "";
   #clock: ClockState | undefined;
   #traffic: Traffic | undefined;
   #firstFrame: number | undefined;
@@ -49,16 +50,14 @@ export class Page {
   readonly #notify: (text: string) => void;
   readonly #showControls: () => void;
 
-  /** `workers` is undefined in a browser without WebTransport. */
   constructor(
     readonly link: Link,
-    private readonly workers: Workers | undefined,
+    private readonly workers: Workers,
   ) {
-    if (!workers) this.#phase = "no-webtransport";
-    this.#points = new PointsView(this.#studio, this.#meter, (m, transfer) => workers?.send(m, transfer));
-    this.#video = new VideoView(this.#studio, (m) => workers?.send(m));
+    this.#points = new PointsView(this.#studio, this.#meter, (m, transfer) => workers.send(m, transfer));
+    this.#video = new VideoView(this.#studio, (m) => workers.send(m));
     this.#sound = new Sound(
-      (m, transfer) => workers?.send(m, transfer),
+      (m, transfer) => workers.send(m, transfer),
       () => this.#soundDue(),
       () => this.#studio.hearing,
       (e) => this.#notify(`This browser plays no sound: ${e instanceof Error ? e.message : String(e)}`),
@@ -77,9 +76,9 @@ export class Page {
     for (const type of ["pointerdown", "keydown"]) canvas.addEventListener(type, () => (this.#hint.hidden = true));
     this.#studio.renderer.setAnimationLoop(() => this.#frame());
     this.#refresh(REFRESH);
-    this.#qualityMenu = new QualityMenu((quality) => workers?.send({ type: "quality", quality }));
+    this.#qualityMenu = new QualityMenu((quality) => workers.send({ type: "quality", quality }));
     this.#playBar = new PlayBar(document.querySelector<HTMLElement>("#playback")!, (action) =>
-      workers?.send({ type: "playback", action }),
+      workers.send({ type: "playback", action }),
     );
     const notify = bindToolbar(
       this.#studio,
@@ -93,7 +92,7 @@ export class Page {
       this.#video.sphere !== undefined && this.#message.hidden && this.#playback?.playing !== false,
     );
     this.#tell();
-    workers?.listen((m) => this.#fromNetwork(m), (m) => this.#points.fromDecoder(m), (m) => this.#video.fromVideo(m));
+    workers.listen((m) => this.#fromNetwork(m), (m) => this.#points.fromDecoder(m), (m) => this.#video.fromVideo(m));
     const { xr } = this.#studio.renderer;
     for (const change of ["sessionstart", "sessionend"] as const)
       xr.addEventListener(change, () => this.#reportVisibility());
@@ -116,7 +115,7 @@ export class Page {
     const seen = (!document.hidden && !this.#lost) || this.#studio.renderer.xr.isPresenting;
     if (seen === this.#seen) return;
     this.#seen = seen;
-    this.workers?.send({ type: "seen", seen });
+    this.workers.send({ type: "seen", seen });
     this.#points.drop();
     this.#video.drop();
   }
@@ -152,7 +151,7 @@ export class Page {
     const { lips } = this.#points;
     const before = lips.held;
     const by = lips.hold(this.#shared ? this.#sound.needed : undefined, localTime());
-    if (by !== before) this.workers?.send({ type: "postpone", by });
+    if (by !== before) this.workers.send({ type: "postpone", by });
   }
 
   #fromNetwork(m: FromNetwork): void {
@@ -175,6 +174,9 @@ export class Page {
         break;
       case "relay":
         this.#implementation = m.implementation;
+        // Once, since a session may reconnect often.
+        if (m.tcp && m.tcp !== "link" && this.#transport !== "tcp") this.#notify(tcpNotice(m.tcp));
+        this.#transport = m.tcp ? "tcp" : "quic";
         break;
       case "clock":
         this.#clock = m;
@@ -277,7 +279,7 @@ export class Page {
     const { cameras, counts, qualities } = this.#points;
     return {
       session: this.link.session, relay: this.link.relay, relay_host: new URL(this.link.relay).host,
-      relay_implementation: this.#implementation, phase: this.#phase, detail: this.#detail,
+      relay_implementation: this.#implementation, transport: this.#transport, phase: this.#phase, detail: this.#detail,
       cameras: cameras.length,
       qualities: qualities?.received ?? [], quality: qualities?.chosen ?? "auto",
       depth_error_mm: cameras.map((c) => c.depthError ?? null),

@@ -11,6 +11,8 @@ export interface Stats extends MeterSnapshot {
   readonly relay: string;
   readonly relay_host: string;
   readonly relay_implementation: string;
+  /** "" before the first session. */
+  readonly transport: "quic" | "tcp" | "";
   readonly phase: Phase;
   readonly detail: string;
   readonly cameras: number;

@@ -26,7 +26,7 @@ const types: Record<string, string> = {
 /** A Content-Security-Policy like the relay's. Workers use the policy of their own response, not the page's. */
 const policy =
   "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'; " +
-  "img-src 'self' data: blob:; connect-src *";
+  "img-src 'self' data: blob:; connect-src * ws: wss:";
 
 /** Returns a port that is free for both UDP and TCP. */
 export async function freePort(): Promise<number> {

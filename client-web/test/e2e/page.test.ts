@@ -89,11 +89,6 @@ describe("messages", () => {
     await message(page, /Certificate refused/);
   });
 
-  it("reports a browser without WebTransport", async () => {
-    const page = await fixture.view(lab.link(fixture.port, "x"), "delete globalThis.WebTransport");
-    await message(page, /no WebTransport/);
-  });
-
   it("reports a browser without WebGL 2", async () => {
     const page = await lab.page("HTMLCanvasElement.prototype.getContext = () => null");
     open.push(page);

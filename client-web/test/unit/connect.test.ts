@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { keep } from "../../src/moqt/connect.ts";
+import { connect, keep } from "../../src/moqt/connect.ts";
 import { Session } from "../../src/moqt/session.ts";
 
 /** A session as `keep` sees it. */
@@ -81,5 +81,106 @@ describe("keep", () => {
     stop.abort();
     await over;
     expect(opened.map((s) => s.isClosed)).toEqual([true]);
+  });
+});
+
+describe("connect", () => {
+  /** URLs tried, with the time since the start, ms. */
+  let tried: [string, number][];
+  let began: number;
+  const never = new Promise<never>(() => {});
+
+  /** Answers a URL's scheme after a time, ms; undefined: never; negative: with an error. */
+  const answer = (times: Record<string, number | undefined>): void => {
+    vi.spyOn(Session, "connect").mockImplementation(async (url) => {
+      tried.push([url, performance.now() - began]);
+      const scheme = url.split(":")[0]!;
+      const after = times[scheme];
+      if (after === undefined) return never;
+      await new Promise((resolve) => setTimeout(resolve, Math.abs(after)));
+      if (after < 0) throw new Error("refused");
+      return { url, tcp: scheme.startsWith("ws"), close: () => {} } as unknown as Session;
+    });
+  };
+
+  beforeEach(() => {
+    vi.useFakeTimers();
+    vi.stubGlobal("WebTransport", class {});
+    vi.stubGlobal("fetch", () => Promise.reject(new Error("no HTTP here")));
+    vi.stubGlobal("location", { protocol: "https:" });
+    tried = [];
+    began = performance.now();
+  });
+  afterEach(() => {
+    vi.useRealTimers();
+    vi.unstubAllGlobals();
+    vi.restoreAllMocks();
+  });
+
+  /** The scheme of the session that opened and the time that it took, ms. */
+  const opens = async (url: string, pinned?: string): Promise<[string, number]> => {
+    began = performance.now();
+    let result: [string, number] | undefined;
+    void connect(url, pinned).then(
+      (s) => (result = [(s as unknown as { url: string }).url.split(":")[0]!, performance.now() - began]),
+      (e: Error) => (result = [e.message, performance.now() - began]),
+    );
+    for (let ms = 0; ms < 20_000 && !result; ms += 10) await vi.advanceTimersByTimeAsync(10);
+    return [result![0], Math.round(result![1] / 10) * 10];
+  };
+
+  it("prefers WebTransport", async () => {
+    answer({ https: 300, wss: 10 });
+    expect(await opens("https://a.example/")).toEqual(["https", 300]);
+    expect(tried.map(([url]) => url)).toEqual(["https://a.example/"]);
+  });
+
+  it("waits a little for WebTransport after the WebSocket", async () => {
+    answer({ https: 900, wss: 10 });
+    expect(await opens("https://b.example/")).toEqual(["https", 900]);
+  });
+
+  it("uses a WebSocket where UDP gets no answer, and remembers that", async () => {
+    answer({ wss: 50 });
+    expect(await opens("https://c.example/studio")).toEqual(["wss", 1050]);
+    expect(await opens("https://c.example/studio")).toEqual(["wss", 50]);
+    expect(tried.at(-1)![0]).toBe("wss://c.example/studio");
+  });
+
+  it("uses a WebSocket at once if WebTransport fails", async () => {
+    answer({ https: -20, wss: 50 });
+    expect(await opens("https://d.example/")).toEqual(["wss", 70]);
+  });
+
+  it("reports WebTransport's error if both fail", async () => {
+    answer({ https: -20, wss: -50 });
+    expect((await opens("https://e.example/"))[0]).toBe("Nothing answers at e.example (refused).");
+  });
+
+  it.each([
+    ["Mozilla/5.0 (iPhone; CPU iPhone OS 18_5 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) " +
+      "CriOS/140.0 Mobile/15E148 Safari/604.1", "wss"],
+    ["Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/26.5 " +
+      "Safari/605.1.15", "wss"],
+    ["Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36", "https"],
+    ["Mozilla/5.0 (X11; Linux x86_64; rv:153.0) Gecko/20100101 Firefox/153.0", "https"],
+  ])("in %s", async (userAgent, scheme) => {
+    vi.stubGlobal("navigator", { userAgent });
+    answer({ https: 10, wss: 10 });
+    expect((await opens("https://f.example/"))[0]).toBe(scheme);
+    expect(tried).toHaveLength(1);
+  });
+
+  it.each([
+    ["http:", "https://g.example/", undefined, ["wss", "ws"]],
+    ["http:", "https://g.example/", "00".repeat(32), ["wss"]],
+    ["https:", "https://g.example/", undefined, ["wss"]],
+    ["http:", "https://127.0.0.1:4443/", undefined, ["ws", "wss"]],
+  ])("without TLS: page %s, relay %s, hash %s", async (protocol, url, pinned, schemes) => {
+    vi.stubGlobal("WebTransport", undefined);
+    vi.stubGlobal("location", { protocol });
+    answer({ wss: -10, ws: -10 });
+    await opens(url, pinned);
+    expect(tried.map(([u]) => u.split(":")[0])).toEqual(schemes);
   });
 });

@@ -1,4 +1,5 @@
 /** Messages about a session between the page and the network worker, independent of the media. */
+import type { TransportChoice } from "../../moqt/index.ts";
 
 /** State of the session as the page displays it. */
 export type Phase =
@@ -17,6 +18,9 @@ export type Phase =
   | "silent" // published, but no media arrive
   | "ended";
 
+/** Why a session is over TCP: this browser, the network, or the link. */
+export type TCPReason = "browser" | "network" | "link";
+
 /** The session to watch, and options from the link. */
 export interface WatchOptions {
   /** The relay's URL. */
@@ -30,6 +34,8 @@ export interface WatchOptions {
   readonly receipts: boolean;
   /** Quality name, or "auto". */
   readonly quality: string;
+  /** "auto", "quic" or "tcp". */
+  readonly transport: TransportChoice;
   /** Maximum rate of video tiles in bits per second. If Infinity, only the network limits it. */
   readonly rate: number;
 }
@@ -83,7 +89,8 @@ export interface PlaybackState {
 export type FromSession =
   | { readonly type: "phase"; readonly phase: Phase; readonly detail: string }
   | { readonly type: "sessions"; readonly sessions: readonly string[] }
-  | { readonly type: "relay"; readonly implementation: string }
+  /** A session opened; `tcp` is the reason why it is over TCP. */
+  | { readonly type: "relay"; readonly implementation: string; readonly tcp: TCPReason | undefined }
   /** True for a replayed recording, whose capture times lie in the past. */
   | { readonly type: "replayed"; readonly replayed: boolean }
   | PlaybackState

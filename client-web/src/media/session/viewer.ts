@@ -3,7 +3,7 @@
  * its own tracks.
  */
 import {
-  ConnectError, DoneCode, DoneError, keep, RequestCode, RequestError, SessionCode, SessionError,
+  ConnectError, DoneCode, DoneError, hasQUIC, keep, RequestCode, RequestError, SessionCode, SessionError,
   type DatagramTrack, type Session, type Subscription, type TrackName, type TrackSink,
 } from "../../moqt/index.ts";
 import type { Catalog } from "./catalog.ts";
@@ -57,10 +57,11 @@ export class Viewer implements Host {
   run(): void {
     this.#enter("connecting", "");
     setInterval(() => void this.#report(), REPORT_INTERVAL);
-    const { relay, certificate, token } = this.watched;
+    const { relay, certificate, token, transport } = this.watched;
     void keep(
       {
         url: relay,
+        transport,
         ...(certificate !== undefined && { pinned: certificate }),
         ...(token !== undefined && { token }),
         use: (s) => this.#use(s),
@@ -132,7 +133,9 @@ export class Viewer implements Host {
     }
     this.session = s;
     this.#receipts = undefined;
-    this.send({ type: "relay", implementation: s.implementation });
+    const choice = this.watched.transport;
+    const why = choice === "tcp" ? "link" : hasQUIC() ? "network" : "browser";
+    this.send({ type: "relay", implementation: s.implementation, tcp: s.tcp ? why : undefined });
     void this.#followClock(s);
     if (this.watched.session === undefined) {
       void this.#list(s);
@@ -178,7 +181,9 @@ export class Viewer implements Host {
 
   async #openReceipts(s: Session): Promise<void> {
     try {
-      const receipts = await s.publishDatagrams(this.track(`receipts/web-${crypto.randomUUID().slice(0, 8)}`));
+      // randomUUID is missing on pages over http.
+      const name = crypto.getRandomValues(new Uint32Array(1))[0]!.toString(16).padStart(8, "0");
+      const receipts = await s.publishDatagrams(this.track(`receipts/web-${name}`));
       if (this.#current(s)) this.#receipts = receipts;
     } catch {
       // Receipts are optional, as the relay may refuse them.
