@@ -265,8 +265,10 @@ export class Lab {
     return this.#context;
   }
 
+  /** The viewer's address. Over QUIC unless extra has a transport: a busy machine may take TCP for faster. */
   link(port: number, session: string | undefined, extra = ""): string {
     const q = new URLSearchParams({ relay: `https://127.0.0.1:${port}/` });
+    if (!extra.includes("&transport=")) q.set("transport", "quic");
     if (session !== undefined) q.set("session", session);
     return `http://127.0.0.1:${this.webPort}/?${q}${extra}`;
   }

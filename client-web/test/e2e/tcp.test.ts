@@ -67,7 +67,7 @@ it("is used by a browser without WebTransport", async () => {
 it("is used where the relay does not answer over UDP", async () => {
   const { port, server } = await forward(cinema.port);
   await cinema.publisher("blocked", ...small, ...reliable);
-  const page = await cinema.view(lab.link(port, "blocked"));
+  const page = await cinema.view(lab.link(port, "blocked", "&transport=auto"));
   await toast(page, /Connected over TCP, because the relay does not answer over UDP/);
   expect((await shows(page, 5)).transport).toBe("tcp");
   await page.close();
@@ -76,7 +76,7 @@ it("is used where the relay does not answer over UDP", async () => {
 
 it("is not used otherwise", async () => {
   await cinema.publisher("quic", ...small, ...reliable);
-  const page = await cinema.view(`${lab.link(cinema.port, "quic")}&transport=quic`);
+  const page = await cinema.view(lab.link(cinema.port, "quic"));
   expect((await shows(page, 2)).transport).toBe("quic");
 });
 
@@ -85,7 +85,7 @@ it.each([
   ["in datagrams", "--layout", "a", "--datagrams", "0"],
 ])("shows points %s, with sound", async (name, ...args) => {
   await cinema.publisher(name, ...small, ...reliable, ...args, "--sound", "stream");
-  const page = await cinema.view(lab.link(cinema.port, name) + overTCP);
+  const page = await cinema.view(lab.link(cinema.port, name, overTCP));
   const s = await shows(page, 20);
   expect([s.transport, s.frames_lost, s.streams_malformed]).toEqual(["tcp", 0, 0]);
   await page.locator("body").press("m");
@@ -102,7 +102,7 @@ it("shows 360° video", async () => {
 it("seeks in a replay", async () => {
   const size = ["--width", "276", "--height", "248", "--fps", "10", "--frames", "60"];
   lab.replay(cinema.port, "again", lab.recording("take.mcap", ...size));
-  const page = await cinema.view(lab.link(cinema.port, "again") + overTCP);
+  const page = await cinema.view(lab.link(cinema.port, "again", overTCP));
   await shows(page, 3);
   await until("the playback bar", () => page.locator("#playback").isVisible());
   await page.locator("#position").fill("3000");
@@ -116,7 +116,7 @@ it("returns after a restart of the relay", async () => {
   const port = await freePort();
   const relay = await lab.relay(port);
   open.push(await lab.publisher(port, "restart", ...small, ...reliable));
-  const page = await cinema.view(lab.link(port, "restart") + overTCP);
+  const page = await cinema.view(lab.link(port, "restart", overTCP));
   const before = await shows(page, 3);
   await relay.stop();
   open.push(await lab.relay(port), await lab.publisher(port, "restart", ...small, ...reliable));
