@@ -143,8 +143,8 @@ func (s *Session) Paths() []multipath.PathStats {
 	return nil
 }
 
-// received returns the number of bytes received, counted as UDP payload.
-func (s *Session) received() uint64 {
+// Received returns the number of bytes received, counted as UDP payload.
+func (s *Session) Received() uint64 {
 	if b := s.bundle(); b != nil {
 		return b.Totals().BytesReceived
 	}
