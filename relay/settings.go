@@ -143,6 +143,11 @@ var settings = slices.Concat(
 			More: `"" derives it from listen and the machine's addresses. It must not lead to a load balancer.`,
 		},
 		{
+			Key:  "cluster.public",
+			Help: "URL at which clients of other relays reach this one, such as moqt://relay1.example:4443.",
+			More: `Clients use it if their relay fails or is drained. "" means advertise.`,
+		},
+		{
 			Key:  "cluster.listen",
 			Help: "TCP address for other relays' routes (NATS over TLS with the secret's certificates).",
 		},
@@ -233,7 +238,7 @@ var settings = slices.Concat(
 		},
 		{
 			Key: "drainTimeout", Range: config.NotNegative,
-			Help: "How long sessions may stay with a replaced process (relay upgrade).",
+			Help: "How long sessions may stay with a replaced or drained process (relay upgrade, relay drain).",
 			More: "They are then asked to leave as after SIGTERM.",
 		},
 	},

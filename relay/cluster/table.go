@@ -2,10 +2,13 @@ package cluster
 
 import (
 	"cmp"
+	"encoding/hex"
+	"maps"
 	"slices"
 	"time"
 
 	"holocast/internal/moqt"
+	"holocast/internal/roster"
 )
 
 // Times of the protocol.
@@ -28,6 +31,13 @@ const hysteresis = 0.8
 // measured.
 const regionCost = 50
 
+// leavingCost is the cost of a path to a relay that leaves, so that any other path replaces it.
+const leavingCost = 1e6
+
+// contestAge is how long two relays must claim a namespace until the later one gives it up. It exceeds the
+// idle timeout of sessions.
+const contestAge = 6 * time.Second
+
 // Table holds the routes of a cluster as known to one relay. It does no I/O and reads no clock. Its
 // methods return the messages to send, and record the routes that changed for Changes.
 type Table struct {
@@ -35,8 +45,15 @@ type Table struct {
 	info Info
 
 	version uint64
-	local   map[string]moqt.Namespace
+	local   map[string]Claim
 	digest  Digest
+	load    Load
+
+	// single means that a namespace has one owner. contested holds the namespaces that another relay
+	// claims too, with the time at which this was noticed, and lost those that this relay must give up.
+	single    bool
+	contested map[string]time.Time
+	lost      []Lost
 
 	members map[string]*member
 	heard   time.Time // last message of any member
@@ -53,18 +70,20 @@ type Table struct {
 // member is another relay.
 type member struct {
 	Info
+	Load
+	redirected  uint64 // clients sent to it since its last Hello
 	seen, asked time.Time
 	said        Digest // of its last Hello
 	saidVersion uint64
 
 	version    uint64
 	digest     Digest
-	namespaces map[string]moqt.Namespace
-	parts      []moqt.Namespace // of an incomplete State
-	part       uint64           // the next one
-	partsOf    uint64           // version of the incomplete State
-	excess     bool             // it announced more than MaxNamespaces; the rest is ignored
-	cost       float64          // measured round-trip time in milliseconds; 0 = unknown
+	namespaces map[string]Claim
+	parts      []Claim // of an incomplete State
+	part       uint64  // the next one
+	partsOf    uint64  // version of the incomplete State
+	excess     bool    // it announced more than MaxNamespaces; the rest is ignored
+	cost       float64 // measured round-trip time in milliseconds; 0 = unknown
 }
 
 // Route is the relay that serves a namespace.
@@ -73,12 +92,18 @@ type Route struct {
 	ID        string // relay that serves it; "" = none
 }
 
+// Lost is a namespace of which another relay has the first publisher.
+type Lost struct {
+	Namespace moqt.Namespace
+	To        string // name of that relay
+}
+
 // NewTable returns a table for a relay. version must exceed the versions of an earlier table with the
-// same id.
-func NewTable(id string, info Info, version uint64) *Table {
+// same id. single means that a namespace has one owner, the first.
+func NewTable(id string, info Info, version uint64, single bool) *Table {
 	return &Table{
-		id: id, info: info, version: version,
-		local: map[string]moqt.Namespace{}, members: map[string]*member{}, routes: map[string]Route{},
+		id: id, info: info, version: version, single: single,
+		local: map[string]Claim{}, contested: map[string]time.Time{}, members: map[string]*member{}, routes: map[string]Route{},
 		changed: map[string]moqt.Namespace{},
 	}
 }
@@ -86,43 +111,63 @@ func NewTable(id string, info Info, version uint64) *Table {
 // SetHash changes the hash of the relay's certificate.
 func (t *Table) SetHash(hash [32]byte) { t.info.Hash = hash }
 
+// SetLoad changes the load that the next Hello reports. It returns a Hello if the relay begins to leave.
+func (t *Table) SetLoad(l Load) (send []*Message) {
+	began := l.Leaving && !t.load.Leaving
+	if t.load = l; began {
+		send = append(send, t.hello())
+	}
+	return send
+}
+
 // Publish changes the namespaces published at this relay. Namespaces beyond MaxNamespaces are not
 // announced.
-func (t *Table) Publish(published, withdrawn []moqt.Namespace) (send []*Message) {
-	var added, removed []moqt.Namespace
+func (t *Table) Publish(now time.Time, published, withdrawn []moqt.Namespace) []*Message {
+	var claims []Claim
+	for _, ns := range published {
+		claims = append(claims, Claim{ns, uint64(now.UnixMicro())})
+	}
+	return t.claim(now, claims, withdrawn)
+}
+
+func (t *Table) claim(now time.Time, claims []Claim, withdrawn []moqt.Namespace) (send []*Message) {
+	var added []Claim
+	var removed []moqt.Namespace
 	for _, ns := range withdrawn {
-		if key := ns.String(); t.local[key] != nil {
+		key := ns.String()
+		if c, own := t.local[key]; own {
 			delete(t.local, key)
+			t.digest.add(c, -1)
+			t.changed[key] = ns
 			removed = append(removed, ns)
 		}
 	}
-	for _, ns := range published {
-		if key := ns.String(); t.local[key] == nil && len(t.local) < MaxNamespaces {
-			t.local[key] = ns
-			added = append(added, ns)
+	for _, c := range claims {
+		key := c.String()
+		if _, own := t.local[key]; !own && len(t.local) < MaxNamespaces {
+			t.local[key] = c
+			t.digest.add(c, 1)
+			t.changed[key] = c.Namespace
+			t.contest(now, key)
+			added = append(added, c)
 		}
 	}
-	for i, list := range [][]moqt.Namespace{added, removed} {
-		for _, part := range split(list) {
-			if len(part) == 0 {
-				continue
-			}
-			for _, ns := range part {
-				t.digest.add(ns, 1-2*i)
-				t.changed[ns.String()] = ns
-			}
+	for _, part := range split(added, claimed) {
+		if len(part) > 0 {
 			t.version++
-			m := &Message{Kind: Change, From: t.id, Version: t.version}
-			if i == 0 {
-				m.Added = part
-			} else {
-				m.Removed = part
-			}
-			send = append(send, m)
+			send = append(send, &Message{Kind: Change, From: t.id, Version: t.version, Added: part})
+		}
+	}
+	for _, part := range split(removed, func(ns moqt.Namespace) moqt.Namespace { return ns }) {
+		if len(part) > 0 {
+			t.version++
+			send = append(send, &Message{Kind: Change, From: t.id, Version: t.version, Removed: part})
 		}
 	}
 	return send
 }
+
+func claimed(c Claim) moqt.Namespace { return c.Namespace }
 
 // Start returns the first messages.
 func (t *Table) Start(now time.Time) []*Message {
@@ -134,7 +179,7 @@ func (t *Table) Start(now time.Time) []*Message {
 func (t *Table) Leave() []*Message { return []*Message{{Kind: Bye, From: t.id, Version: t.version}} }
 
 func (t *Table) hello() *Message {
-	return &Message{Kind: Hello, From: t.id, Version: t.version, Info: t.info, Digest: t.digest}
+	return &Message{Kind: Hello, From: t.id, Version: t.version, Info: t.info, Load: t.load, Digest: t.digest}
 }
 
 // Receive handles a message.
@@ -159,7 +204,7 @@ func (t *Table) Receive(now time.Time, m *Message) (send []*Message) {
 		t.full++
 		return send
 	case o == nil:
-		o = &member{namespaces: map[string]moqt.Namespace{}}
+		o = &member{namespaces: map[string]Claim{}}
 		t.members[m.From] = o
 	}
 	if now.Sub(t.heard) > heardLater {
@@ -168,12 +213,10 @@ func (t *Table) Receive(now time.Time, m *Message) (send []*Message) {
 	o.seen, t.heard = now, now
 	switch m.Kind {
 	case Hello:
-		if o.Info != m.Info {
-			for _, ns := range o.namespaces {
-				t.changed[ns.String()] = ns
-			}
+		if o.Info != m.Info || o.Leaving != m.Leaving {
+			t.choosePaths(o)
 		}
-		o.Info, o.said, o.saidVersion = m.Info, m.Digest, m.Version
+		o.Info, o.Load, o.redirected, o.said, o.saidVersion = m.Info, m.Load, 0, m.Digest, m.Version
 	case Change:
 		if m.Version != o.version+1 {
 			break // a State follows the next Hello
@@ -182,17 +225,17 @@ func (t *Table) Receive(now time.Time, m *Message) (send []*Message) {
 		for _, ns := range m.Removed {
 			t.drop(o, ns)
 		}
-		for _, ns := range m.Added {
-			t.learn(o, ns)
+		for _, c := range m.Added {
+			t.learn(now, o, c)
 		}
 	case State:
-		t.receiveState(o, m)
+		t.receiveState(now, o, m)
 	}
 	return append(send, t.ask(now, m.From, o)...)
 }
 
 // receiveState collects the parts of a State, which arrive in order, and applies them.
-func (t *Table) receiveState(o *member, m *Message) {
+func (t *Table) receiveState(now time.Time, o *member, m *Message) {
 	if m.Version < o.version {
 		return
 	}
@@ -207,43 +250,104 @@ func (t *Table) receiveState(o *member, m *Message) {
 		return
 	}
 	kept := map[string]bool{}
-	for _, ns := range o.parts {
-		kept[ns.String()] = true
+	for _, c := range o.parts {
+		kept[c.String()] = true
 	}
-	for key, ns := range o.namespaces {
+	for key, c := range o.namespaces {
 		if !kept[key] {
-			t.drop(o, ns)
+			t.drop(o, c.Namespace)
 		}
 	}
 	o.excess = false
-	for _, ns := range o.parts {
-		t.learn(o, ns)
+	for _, c := range o.parts {
+		t.learn(now, o, c)
 	}
 	o.version, o.parts, o.part = m.Version, nil, 0
 }
 
-func (t *Table) learn(o *member, ns moqt.Namespace) {
-	key := ns.String()
-	if _, known := o.namespaces[key]; known {
-		return
+func (t *Table) learn(now time.Time, o *member, c Claim) {
+	key := c.String()
+	if known, ok := o.namespaces[key]; ok {
+		if known.Time == c.Time {
+			return
+		}
+		t.drop(o, c.Namespace)
 	}
 	if len(o.namespaces) >= MaxNamespaces {
 		o.excess = true
 		return
 	}
-	o.namespaces[key] = ns
-	o.digest.add(ns, 1)
-	t.changed[key] = ns
+	o.namespaces[key] = c
+	o.digest.add(c, 1)
+	t.changed[key] = c.Namespace
+	t.contest(now, key)
 }
 
 func (t *Table) drop(o *member, ns moqt.Namespace) {
 	key := ns.String()
-	if _, known := o.namespaces[key]; !known {
+	c, known := o.namespaces[key]
+	if !known {
 		return
 	}
 	delete(o.namespaces, key)
-	o.digest.add(ns, -1)
+	o.digest.add(c, -1)
 	t.changed[key] = ns
+}
+
+// choosePaths chooses the paths to all namespaces of a member again.
+func (t *Table) choosePaths(o *member) {
+	for key, c := range o.namespaces {
+		t.changed[key] = c.Namespace
+	}
+}
+
+// contest notes a namespace if this relay and another one claim it.
+func (t *Table) contest(now time.Time, key string) {
+	if _, own := t.local[key]; !own || !t.single {
+		return
+	}
+	for _, o := range t.members {
+		if _, has := o.namespaces[key]; has {
+			if _, noted := t.contested[key]; !noted {
+				t.contested[key] = now
+			}
+			return
+		}
+	}
+}
+
+// settle gives up the namespaces that another relay claimed first. It waits for contestAge, since a
+// publisher that moves or reconnects has two claims until its old session ends.
+func (t *Table) settle(now time.Time) {
+	for key, since := range t.contested {
+		own, has := t.local[key]
+		first, to, others := own.Time, t.id, false
+		var name string
+		for id, o := range t.members {
+			c, claims := o.namespaces[key]
+			if !claims || o.Leaving {
+				continue
+			}
+			others = true
+			if c.Time < first || c.Time == first && id < to {
+				first, to, name = c.Time, id, o.Name
+			}
+		}
+		switch {
+		case !has || !others:
+			delete(t.contested, key)
+		case to != t.id && now.Sub(since) >= contestAge:
+			delete(t.contested, key)
+			t.lost = append(t.lost, Lost{own.Namespace, name})
+		}
+	}
+}
+
+// Lost returns the namespaces that this relay lost since the last call.
+func (t *Table) Lost() []Lost {
+	lost := t.lost
+	t.lost = nil
+	return lost
 }
 
 // ask requests a member's State, at most once per Heartbeat, if its Hello differs from the table.
@@ -266,11 +370,7 @@ func (t *Table) state(now time.Time) (send []*Message) {
 	}
 	t.asked, t.stated, t.said = false, now, now
 	send = []*Message{t.hello()}
-	list := make([]moqt.Namespace, 0, len(t.local))
-	for _, ns := range t.local {
-		list = append(list, ns)
-	}
-	parts := split(list)
+	parts := split(slices.Collect(maps.Values(t.local)), claimed)
 	for i, part := range parts {
 		send = append(send, &Message{
 			Kind: State, From: t.id, Version: t.version, Part: uint64(i), Parts: uint64(len(parts)), Added: part,
@@ -293,6 +393,7 @@ func (t *Table) Tick(now time.Time) (send []*Message) {
 			o.parts, o.part = nil, 0
 		}
 	}
+	t.settle(now)
 	send = t.state(now)
 	if now.Sub(t.said) >= Heartbeat {
 		t.said = now
@@ -302,9 +403,7 @@ func (t *Table) Tick(now time.Time) (send []*Message) {
 }
 
 func (t *Table) remove(id string) {
-	for key, ns := range t.members[id].namespaces {
-		t.changed[key] = ns
-	}
+	t.choosePaths(t.members[id])
 	delete(t.members, id)
 }
 
@@ -315,14 +414,14 @@ func (t *Table) SetCost(id string, cost float64) {
 		return
 	}
 	o.cost = cost
-	for key, ns := range o.namespaces {
-		t.changed[key] = ns
-	}
+	t.choosePaths(o)
 }
 
 // costOf returns the cost of the path to a member.
 func (t *Table) costOf(o *member) float64 {
 	switch {
+	case o.Leaving:
+		return leavingCost
 	case o.cost > 0:
 		return o.cost
 	case o.Region == t.info.Region:
@@ -379,6 +478,7 @@ func (t *Table) choose(key, current string) string {
 // Member is a relay as seen by a Table.
 type Member struct {
 	Info
+	Load
 	ID         string
 	Seen       time.Time
 	Namespaces int
@@ -390,10 +490,93 @@ type Member struct {
 func (t *Table) Members() []Member {
 	list := make([]Member, 0, len(t.members))
 	for id, o := range t.members {
-		list = append(list, Member{o.Info, id, o.seen, len(o.namespaces), o.excess, o.cost})
+		list = append(list, Member{o.Info, o.Load, id, o.seen, len(o.namespaces), o.excess, o.cost})
 	}
 	slices.SortFunc(list, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
 	return list
+}
+
+// Redirect returns the URL of the relay that a client should use instead of this one, or "" if none has
+// room: of those in the region, or else of all, the one with the fewest sessions. The URL's fragment is the
+// hash of the relay's certificate if clients need it.
+func (t *Table) Redirect() string {
+	var best *member
+	for _, o := range t.members {
+		if o.Leaving || o.redirected >= o.Room {
+			continue
+		}
+		if best == nil || t.before(o, best) {
+			best = o
+		}
+	}
+	if best == nil {
+		return ""
+	}
+	best.redirected++
+	if best.SelfSigned {
+		return best.public() + "#" + hex.EncodeToString(best.Hash[:])
+	}
+	return best.public()
+}
+
+// before reports whether clients of this relay should prefer a to b.
+func (t *Table) before(a, b *member) bool {
+	if near := a.Region == t.info.Region; near != (b.Region == t.info.Region) {
+		return near
+	}
+	x, y := a.Sessions+a.redirected, b.Sessions+b.redirected
+	return x < y || x == y && a.URL < b.URL
+}
+
+// Reference returns the ID of the relay whose clock the others follow, or "" if it is this one: the relay
+// that joined first.
+func (t *Table) Reference() (id string) {
+	since, first := t.info.Since, t.id
+	for other, o := range t.members {
+		if o.Since < since || o.Since == since && other < first {
+			since, first, id = o.Since, other, other
+		}
+	}
+	return id
+}
+
+// maxRoster is the number of relays in a roster.
+const maxRoster = 3
+
+// Roster returns the relays that clients may use instead of this one. It keeps those in before as long as
+// they are there, and otherwise chooses as Redirect does.
+func (t *Table) Roster(before []roster.Relay) (list []roster.Relay) {
+	var fit []*member
+	for _, o := range t.members {
+		if !o.Leaving && o.Room > 0 {
+			fit = append(fit, o)
+		}
+	}
+	slices.SortFunc(fit, func(a, b *member) int {
+		switch {
+		case t.before(a, b):
+			return -1
+		case t.before(b, a):
+			return 1
+		}
+		return 0
+	})
+	kept := 0
+	var all []roster.Relay
+	for _, o := range fit {
+		r := roster.Relay{URL: o.public(), SHA256: hex.EncodeToString(o.Hash[:])}
+		if o.Region != t.info.Region {
+			r.Cost = 1
+		}
+		if slices.Contains(before, r) {
+			kept++
+		}
+		all = append(all, r)
+	}
+	if kept == len(before) && kept >= min(len(all), maxRoster) {
+		return before
+	}
+	return all[:min(len(all), maxRoster)]
 }
 
 // Routes returns the number of namespaces that other relays serve.
