@@ -130,7 +130,9 @@ func (c *Cluster) Start(ctx context.Context, h Host, takeOver bool) error {
 	if err != nil {
 		return err
 	}
-	info := Info{Name: c.name, Region: c.cfg.Region, URL: address, Public: c.cfg.Public, Hash: h.Hash(), SelfSigned: h.SelfSigned}
+	info := Info{
+		Name: c.name, Region: c.cfg.Region, URL: address, Public: c.cfg.Public, Hash: h.Hash(), SelfSigned: h.SelfSigned,
+	}
 	now := time.Now()
 	info.Since = uint64(now.UnixMicro())
 	c.mu.Lock()

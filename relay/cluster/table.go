@@ -59,6 +59,7 @@ type Table struct {
 	heard   time.Time // last message of any member
 	resumed time.Time // first message after none was heard for a while
 	said    time.Time // last Hello
+	now     time.Time // last Tick
 	stated  time.Time // last State
 	asked   bool      // a State is due
 
@@ -103,7 +104,8 @@ type Lost struct {
 func NewTable(id string, info Info, version uint64, single bool) *Table {
 	return &Table{
 		id: id, info: info, version: version, single: single,
-		local: map[string]Claim{}, contested: map[string]time.Time{}, members: map[string]*member{}, routes: map[string]Route{},
+		local: map[string]Claim{}, contested: map[string]time.Time{},
+		members: map[string]*member{}, routes: map[string]Route{},
 		changed: map[string]moqt.Namespace{},
 	}
 }
@@ -316,16 +318,21 @@ func (t *Table) contest(now time.Time, key string) {
 	}
 }
 
-// settle gives up the namespaces that another relay claimed first. It waits for contestAge, since a
-// publisher that moves or reconnects has two claims until its old session ends.
+// settle gives up the namespaces that another relay claimed first. It waits for contestAge, during which
+// all relays that claim it are heard, since a publisher that moves or reconnects has two claims until its
+// old session ends.
 func (t *Table) settle(now time.Time) {
 	for key, since := range t.contested {
 		own, has := t.local[key]
-		first, to, others := own.Time, t.id, false
+		first, to, others, cut := own.Time, t.id, false, false
 		var name string
 		for id, o := range t.members {
 			c, claims := o.namespaces[key]
 			if !claims || o.Leaving {
+				continue
+			}
+			if now.Sub(o.seen) > Silence { // it may have no publisher any more
+				cut = true
 				continue
 			}
 			others = true
@@ -334,6 +341,8 @@ func (t *Table) settle(now time.Time) {
 			}
 		}
 		switch {
+		case cut && has:
+			t.contested[key] = now
 		case !has || !others:
 			delete(t.contested, key)
 		case to != t.id && now.Sub(since) >= contestAge:
@@ -381,6 +390,7 @@ func (t *Table) state(now time.Time) (send []*Message) {
 
 // Tick sends due messages and removes relays that have left. Call it a few times per Heartbeat.
 func (t *Table) Tick(now time.Time) (send []*Message) {
+	t.now = now
 	for id, o := range t.members {
 		seen := o.seen
 		if t.resumed.After(seen) {
@@ -502,7 +512,7 @@ func (t *Table) Members() []Member {
 func (t *Table) Redirect() string {
 	var best *member
 	for _, o := range t.members {
-		if o.Leaving || o.redirected >= o.Room {
+		if o.Leaving || o.redirected >= o.Room || t.now.Sub(o.seen) > Silence {
 			continue
 		}
 		if best == nil || t.before(o, best) {

@@ -352,6 +352,13 @@ func TestTableOwner(t *testing.T) {
 			w.cut = map[string]bool{}
 			w.pass(contestAge + time.Second)
 		}, map[string]string{"a": "c", "b": "c"}},
+		{"moved from a relay that is silent, not known to be gone", func(w *world) {
+			w.publish("a", "one")
+			w.pass(time.Second)
+			w.cut = map[string]bool{"a": true, "b": true, "c": true}
+			w.publish("b", "one")
+			w.pass(Keep - time.Second)
+		}, nil},
 		{"moved, and withdrawn at the first relay in time", func(w *world) {
 			w.publish("a", "one")
 			w.pass(time.Second)
@@ -439,11 +446,16 @@ func TestTableRedirect(t *testing.T) {
 	for range 24 {
 		count[a.Redirect()]++
 	}
-	if want := map[string]int{"moqt://c.example": 10, "moqt://b": 10, "moqt://g": 1, "moqt://f": 3}; !maps.Equal(count, want) {
+	want := map[string]int{"moqt://c.example": 10, "moqt://b": 10, "moqt://g": 1, "moqt://f": 3}
+	if !maps.Equal(count, want) {
 		t.Errorf("redirected %v, want %v", count, want)
 	}
 	if to := a.Redirect(); to != "" {
 		t.Errorf("without room: %q", to)
+	}
+	w.pass(Silence + Heartbeat) // all fall silent together
+	if to := a.Redirect(); to != "" {
+		t.Errorf("redirected to a silent relay: %q", to)
 	}
 	before := a.Roster(nil)
 	a.Receive(w.now, &Message{Kind: Hello, From: "b", Info: Info{URL: "moqt://b"}, Load: Load{Sessions: 0, Room: 12}})

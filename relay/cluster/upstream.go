@@ -47,27 +47,39 @@ func (u *upstream) open() *moqt.Session {
 	return nil
 }
 
-// aliveWait is how long Alive waits for a relay's next Hello.
-const aliveWait = Heartbeat + Heartbeat/2
+// A relay that has not been heard on the bus for unheard is not alive unless its session answers within
+// sessionWait.
+const (
+	unheard     = 2*Heartbeat + 100*time.Millisecond
+	sessionWait = 300 * time.Millisecond
+)
 
 // Alive implements router.Claimant: it reports whether the relay keeps its publishers. A relay that leaves
 // does not, nor does one that is heard neither on the bus nor on its session.
 func (u *upstream) Alive(ctx context.Context) bool {
-	for began := time.Now(); time.Since(began) < aliveWait; {
+	answers := make(chan bool, 1)
+	go func() {
+		s := u.open()
+		answers <- s != nil && s.Alive(ctx, sessionWait)
+	}()
+	for began := time.Now(); ; {
 		u.cluster.mu.Lock()
 		o := u.cluster.table.members[u.id]
 		there := o != nil && !o.Leaving
-		heard := there && o.seen.After(began)
-		u.cluster.mu.Unlock()
-		if heard || !there {
-			return heard
+		var seen time.Time
+		if there {
+			seen = o.seen
 		}
-		if pause.For(ctx, tick) != nil {
+		u.cluster.mu.Unlock()
+		switch {
+		case !there, seen.After(began):
+			return there
+		case time.Since(seen) > unheard:
+			return <-answers
+		case pause.For(ctx, tick) != nil:
 			return true
 		}
 	}
-	s := u.open()
-	return s != nil && s.Alive(ctx, aliveWait)
 }
 
 func (u *upstream) close() {

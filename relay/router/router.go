@@ -150,7 +150,8 @@ func New(cfg Config) *Router {
 		clients: map[*client]struct{}{}, closing: map[*track]struct{}{},
 		offers: map[*offer]struct{}{}, offersAt: newExactIndex[*offer](), offersUnder: newPrefixIndex[*offer](),
 		tracks: map[string]*track{}, tracksUnder: newPrefixIndex[*track](), discoveries: newExactIndex[*discovery](),
-		interests: map[*discovery]struct{}{}, dialled: map[Upstream]*dialledUpstream{}, refused: map[wire.RequestCode]uint64{}, changed: make(chan struct{}, 1),
+		interests: map[*discovery]struct{}{}, dialled: map[Upstream]*dialledUpstream{},
+		refused: map[wire.RequestCode]uint64{}, changed: make(chan struct{}, 1),
 	}
 	r.config.Store(&cfg)
 	return r
