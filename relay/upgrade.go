@@ -308,7 +308,8 @@ func (u *upgrader) upgrade(ctx context.Context) (pid int, err error) {
 	defer cancel()
 	s, err := upgrade.Start(ctx, state{
 		Listen: u.cfg.Listen, HTTP: u.cfg.HTTP, Admin: u.cfg.Admin, Address: u.address,
-		Keys: u.keys, Bridge: u.bridge.bridge, Namespaces: u.r.Namespaces(), Cluster: u.cluster, ClockOffset: u.r.ClockOffset(),
+		Keys: u.keys, Bridge: u.bridge.bridge, Namespaces: u.r.Namespaces(),
+		Cluster: u.cluster, ClockOffset: u.r.ClockOffset(),
 	}, files)
 	if err != nil {
 		return 0, errors.Join(err, u.sockets.Accept()) // the successor may have begun to accept

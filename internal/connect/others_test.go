@@ -45,7 +45,9 @@ func TestSilence(t *testing.T) {
 // TestOthers checks which relays follow the one in use, and with which address, token and certificate.
 func TestOthers(t *testing.T) {
 	var o others
-	home := Target{URL: "https://a.example:4443/demo#token=t", Relays: []string{"https://d.example", "https://a.example:4443"}}
+	home := Target{
+		URL: "https://a.example:4443/demo#token=t", Relays: []string{"https://d.example", "https://a.example:4443"},
+	}
 	if !o.none(Target{}) || o.none(home) {
 		t.Error("relays given by hand are not counted")
 	}

@@ -154,7 +154,9 @@ class Relays {
         this.#known = parseRoster(b);
       };
       await s.subscribe(
-        ROSTER_TRACK, { maxObject: MAX_ROSTER, object: (o) => object(o.payload) }, { join: true, filter: "largestObject" },
+        ROSTER_TRACK,
+        { maxObject: MAX_ROSTER, object: (o) => object(o.payload) },
+        { join: true, filter: "largestObject" },
       );
     } catch {
       // The relay is in no cluster.

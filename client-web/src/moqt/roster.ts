@@ -22,7 +22,8 @@ function parseRelay(r: unknown): KnownRelay | undefined {
   if (r.url.length > MAX_URL || !/^moqt:\/\/[^/?#@]+$/.test(r.url)) return undefined;
   const url = r.url.replace(/^moqt:/, "https:") + "/";
   if (!URL.canParse(url)) return undefined;
-  const sha256 = "sha256" in r && typeof r.sha256 === "string" && /^[0-9a-f]{64}$/i.test(r.sha256) ? r.sha256 : undefined;
+  const hash = "sha256" in r && typeof r.sha256 === "string" ? r.sha256 : "";
+  const sha256 = /^[0-9a-f]{64}$/i.test(hash) ? hash : undefined;
   const cost = "cost" in r && typeof r.cost === "number" && Number.isFinite(r.cost) ? r.cost : 0;
   return { url, sha256, cost };
 }
