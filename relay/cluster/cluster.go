@@ -206,7 +206,7 @@ func (c *Cluster) run(ctx context.Context, b *bus) {
 	defer paths.Stop()
 	changed := c.host.Router.Changed()
 	c.update(b, func(now time.Time) []*Message {
-		return append(c.publish(now), c.table.Start(now)...)
+		return slices.Concat(c.load(), c.publish(now), c.table.Start(now))
 	})
 	for {
 		select {
