@@ -463,8 +463,8 @@ func (t *Table) Changes() (list []Route) {
 // choose returns the ID of the relay with the cheapest path, or the current one unless that path is
 // much cheaper.
 func (t *Table) choose(key, current string) string {
-	if _, own := t.local[key]; own {
-		return ""
+	if _, own := t.local[key]; own || t.load.Leaving && current == "" {
+		return "" // the publisher of a relay that leaves serves it until its clients have moved
 	}
 	best, lowest, now := "", 0.0, -1.0
 	for id, o := range t.members {
