@@ -160,7 +160,7 @@ func (s *server) startRouter(ctx context.Context) (err error) {
 	c.Limits.Memory = s.memory
 	c.Auth, c.Backups, c.FastPath, c.Tracer, c.Log = s.authority, s.cfg.Publisher.Backups, s.fast, s.tracer, log
 	if s.cluster != nil {
-		c.Relay, c.Redirect = s.cluster.Relay, s.cluster.Redirect
+		c.Relay, c.Near, c.Redirect = s.cluster.Relay, s.cluster.Near, s.cluster.Redirect
 	}
 	s.router = router.New(c)
 	s.router.AdjustClock(s.inherited.ClockOffset)

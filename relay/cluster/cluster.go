@@ -123,6 +123,13 @@ func (c *Cluster) Relay(s *moqt.Session) (name string, err error) {
 	return name, err
 }
 
+// Near reports whether the relay of a name, as returned by Relay, is in this relay's region.
+func (c *Cluster) Near(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.table != nil && c.table.Near(name)
+}
+
 // Start joins the cluster. With takeOver, which means that this process replaces another one that still
 // has the cluster port, it joins in the background once that process has left.
 func (c *Cluster) Start(ctx context.Context, h Host, takeOver bool) error {
@@ -343,8 +350,14 @@ func (c *Cluster) apply(route Route) {
 	before := c.offers[key]
 	delete(c.offers, key)
 	if route.ID != "" {
-		up := c.upstream(route.ID)
-		c.offers[key] = &offer{up, r.Offer(route.Namespace, up)}
+		up := c.upstream(route.next())
+		offer := &offer{up: up}
+		if route.Onward {
+			offer.withdraw = r.OfferOnward(route.Namespace, up)
+		} else {
+			offer.withdraw = r.Offer(route.Namespace, up)
+		}
+		c.offers[key] = offer
 	}
 	if before != nil {
 		before.withdraw()

@@ -68,7 +68,7 @@ func startNode(t testing.TB, cfg Config) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := router.New(router.Config{Relay: c.Relay, Log: quiet.Log})
+	r := router.New(router.Config{Relay: c.Relay, Near: c.Near, Log: quiet.Log})
 	n := &node{c, t, r, "moqt://" + ln.Addr().String(), devcert.Hash(cert)}
 	var wg sync.WaitGroup
 	ctx, stop := context.WithCancel(context.Background())

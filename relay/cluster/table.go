@@ -3,6 +3,7 @@ package cluster
 import (
 	"cmp"
 	"encoding/hex"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"time"
@@ -33,6 +34,10 @@ const regionCost = 50
 
 // leavingCost is the cost of a path to a relay that leaves, so that any other path replaces it.
 const leavingCost = 1e6
+
+// gatewayAfter is the time for which a relay must have been known before it is a gateway. It has the routes
+// of the others by then.
+const gatewayAfter = 2 * time.Second
 
 // contestAge is how long two relays must claim a namespace until the later one gives it up. It exceeds the
 // idle timeout of sessions.
@@ -73,7 +78,9 @@ type member struct {
 	Info
 	Load
 	redirected  uint64 // clients sent to it since its last Hello
-	seen, asked time.Time
+	first, seen time.Time
+	settled     bool // known for gatewayAfter
+	asked       time.Time
 	said        Digest // of its last Hello
 	saidVersion uint64
 
@@ -90,8 +97,15 @@ type member struct {
 // Route is the relay that serves a namespace.
 type Route struct {
 	Namespace moqt.Namespace
-	ID        string // relay that serves it; "" = none
+	ID        string // relay of the publisher; "" = none
+	// Via is the gateway through which this relay reaches that relay in another region, or "". Onward means
+	// that this relay is the gateway for its region.
+	Via    string
+	Onward bool
 }
+
+// next returns the ID of the relay to subscribe at.
+func (r *Route) next() string { return cmp.Or(r.Via, r.ID) }
 
 // Lost is a namespace of which another relay has the first publisher.
 type Lost struct {
@@ -206,7 +220,7 @@ func (t *Table) Receive(now time.Time, m *Message) (send []*Message) {
 		t.full++
 		return send
 	case o == nil:
-		o = &member{namespaces: map[string]Claim{}}
+		o = &member{namespaces: map[string]Claim{}, first: now}
 		t.members[m.From] = o
 	}
 	if now.Sub(t.heard) > heardLater {
@@ -217,6 +231,9 @@ func (t *Table) Receive(now time.Time, m *Message) (send []*Message) {
 	case Hello:
 		if o.Info != m.Info || o.Leaving != m.Leaving {
 			t.choosePaths(o)
+			if o.settled && t.near(o) || m.Region == t.info.Region {
+				t.chooseGateways()
+			}
 		}
 		o.Info, o.Load, o.redirected, o.said, o.saidVersion = m.Info, m.Load, 0, m.Digest, m.Version
 	case Change:
@@ -402,6 +419,12 @@ func (t *Table) Tick(now time.Time) (send []*Message) {
 		case o.part > 0 && now.Sub(o.asked) > Silence: // the rest of its State was lost
 			o.parts, o.part = nil, 0
 		}
+		if !o.settled && now.Sub(o.first) >= gatewayAfter {
+			o.settled = true
+			if t.near(o) {
+				t.chooseGateways()
+			}
+		}
 	}
 	t.settle(now)
 	send = t.state(now)
@@ -413,8 +436,12 @@ func (t *Table) Tick(now time.Time) (send []*Message) {
 }
 
 func (t *Table) remove(id string) {
-	t.choosePaths(t.members[id])
+	o := t.members[id]
 	delete(t.members, id)
+	t.choosePaths(o)
+	if t.near(o) {
+		t.chooseGateways()
+	}
 }
 
 // SetCost sets the measured round-trip time to a member, in milliseconds.
@@ -440,21 +467,64 @@ func (t *Table) costOf(o *member) float64 {
 	return regionCost
 }
 
+// near reports whether a member is in this relay's region.
+func (t *Table) near(o *member) bool { return o.Region != "" && o.Region == t.info.Region }
+
+// chooseGateways chooses the gateways of all namespaces again.
+func (t *Table) chooseGateways() {
+	for key, route := range t.routes {
+		t.changed[key] = route.Namespace
+	}
+}
+
+// gateway returns the ID of the relay of this region that passes a namespace of another region on to the
+// others. All relays of the region choose the same one once they know each other; a relay that joins or
+// leaves moves its own share of the namespaces only (rendezvous hashing).
+func (t *Table) gateway(key string) string {
+	best, most := t.id, weight(t.id, key)
+	for id, o := range t.members {
+		if !t.near(o) || !o.settled || o.Leaving {
+			continue
+		}
+		if w := weight(id, key); w > most || w == most && id < best {
+			best, most = id, w
+		}
+	}
+	return best
+}
+
+func weight(id, key string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(id))
+	_, _ = h.Write([]byte(key))
+	x := h.Sum64() // whose high bits depend little on the last bytes
+	x ^= x >> 32
+	x *= 0x9e3779b97f4a7c15
+	return x ^ x>>32
+}
+
 // Changes returns the routes that changed since its last call. A namespace published at this relay has
 // no route.
 func (t *Table) Changes() (list []Route) {
 	for key, ns := range t.changed {
-		before := t.routes[key].ID
-		next := t.choose(key, before)
-		if next == before {
+		before := t.routes[key]
+		route := Route{Namespace: ns, ID: t.choose(key, before.ID)}
+		if o := t.members[route.ID]; o != nil && t.info.Region != "" && !t.near(o) {
+			if id := t.gateway(key); id != t.id {
+				route.Via = id
+			} else {
+				route.Onward = true
+			}
+		}
+		if route.ID == before.ID && route.Via == before.Via && route.Onward == before.Onward {
 			continue
 		}
-		if next == "" {
+		if route.ID == "" {
 			delete(t.routes, key)
 		} else {
-			t.routes[key] = Route{ns, next}
+			t.routes[key] = route
 		}
-		list = append(list, Route{ns, next})
+		list = append(list, route)
 	}
 	clear(t.changed)
 	return list
@@ -589,6 +659,16 @@ func (t *Table) Roster(before []roster.Relay) (list []roster.Relay) {
 	return all[:min(len(all), maxRoster)]
 }
 
+// Near reports whether another relay, by its name, is known to be in this relay's region.
+func (t *Table) Near(name string) bool {
+	for _, o := range t.members {
+		if o.Name == name {
+			return t.near(o)
+		}
+	}
+	return false
+}
+
 // Routes returns the number of namespaces that other relays serve.
 func (t *Table) Routes() int { return len(t.routes) }
 
@@ -596,7 +676,7 @@ func (t *Table) Routes() int { return len(t.routes) }
 func (t *Table) RoutesBy() map[string][]moqt.Namespace {
 	by := map[string][]moqt.Namespace{}
 	for _, route := range t.routes {
-		by[route.ID] = append(by[route.ID], route.Namespace)
+		by[route.next()] = append(by[route.next()], route.Namespace)
 	}
 	for _, list := range by {
 		slices.SortFunc(list, func(a, b moqt.Namespace) int { return slices.Compare(a, b) })

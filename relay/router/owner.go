@@ -57,7 +57,7 @@ func (c *client) allow(action auth.Action, name moqt.TrackName, tokens []wire.To
 	if c.s.Err() != nil {
 		return nil, errClosed
 	}
-	if c.relay && action == auth.Subscribe && name.Name != "" && !c.r.publishedHere(name) {
+	if c.relay && action == auth.Subscribe && name.Name != "" && !c.servesRelays(name) {
 		return nil, unreachable(name)
 	}
 	if c.access == nil {

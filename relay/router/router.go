@@ -53,6 +53,8 @@ type Config struct {
 	// Relay, if not nil, returns the name of the relay of the same cluster that opened a session, or
 	// "" if the peer is not a relay. A *moqt.SessionError closes the session.
 	Relay func(*moqt.Session) (name string, err error)
+	// Near reports whether such a relay is in this relay's region.
+	Near func(name string) bool
 	// Redirect, if not nil, returns the URL of another relay for a client for which this one has no room,
 	// or "" if there is none.
 	Redirect func() string
@@ -107,6 +109,7 @@ type client struct {
 	ended   <-chan *moqt.SessionError // receives when the session's own grants end; nil if it has none
 	bridge  bool                      // the peer is another process of this relay
 	relay   bool                      // the peer is another relay of the cluster
+	name    string                    // of that relay
 	member  bool                      // the same, but this relay opened the session
 	tracks  atomic.Int64              // published by a member
 	queue   *origin.Queue             // deliveries in flight to the peer
@@ -117,6 +120,7 @@ type client struct {
 type offer struct {
 	ns     moqt.Namespace
 	up     Upstream
+	onward bool            // served to other relays of the region
 	revoke func(why error) // ends a peer's request; nil for other upstreams
 }
 
@@ -357,7 +361,7 @@ func (c *client) authenticate() error {
 			return err
 		}
 		if name != "" { // it authorizes its own clients
-			c.relay, c.subject = true, "relay "+name
+			c.relay, c.name, c.subject = true, name, "relay "+name
 			return nil
 		}
 	}
@@ -510,7 +514,16 @@ func (c *client) publishNamespace(req *moqt.NamespaceRequest) {
 // Offer publishes a namespace, whose tracks come from up, until withdraw is called. It immediately
 // subscribes to the tracks that viewers already use.
 func (r *Router) Offer(ns moqt.Namespace, up Upstream) (withdraw func()) {
-	o := &offer{ns: ns, up: up}
+	return r.offer(&offer{ns: ns, up: up})
+}
+
+// OfferOnward is Offer for a namespace that this relay also serves to the other relays of its region
+// (Config.Near). up must not be one of them.
+func (r *Router) OfferOnward(ns moqt.Namespace, up Upstream) (withdraw func()) {
+	return r.offer(&offer{ns: ns, up: up, onward: true})
+}
+
+func (r *Router) offer(o *offer) (withdraw func()) {
 	r.mu.Lock()
 	r.add(o)
 	r.mu.Unlock()
@@ -574,13 +587,19 @@ func (r *Router) peerHas(offers iter.Seq[*offer]) bool {
 	return false
 }
 
-// publishedHere reports whether a peer of this relay publishes a track. Other relays are served such
-// tracks only, so that a request cannot run in a circle.
-func (r *Router) publishedHere(name moqt.TrackName) bool {
+// servesRelays reports whether c, another relay, is served a track: one that this relay's own clients
+// publish or, in the same region, one of another region. Requests thus pass two relays at most, and cannot
+// run in a circle.
+func (c *client) servesRelays(name moqt.TrackName) bool {
+	near := c.r.cfg().Near
+	within := near != nil && near(c.name)
+	r := c.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.peerHas(r.offersAt.above(name.Namespace)) {
-		return true
+	for o := range r.offersAt.above(name.Namespace) {
+		if _, ok := o.up.(peer); ok || o.onward && within {
+			return true
+		}
 	}
 	t := r.tracks[name.String()]
 	if t == nil {
