@@ -132,22 +132,25 @@ func (o *others) set(b []byte) {
 	o.known = relays
 }
 
-// silence measures how long a peer has been silent.
-type silence struct {
+// Silence measures how long a peer has been silent.
+type Silence struct {
+	// ProbeAfter is the silence after which the peer is probed.
+	ProbeAfter time.Duration
+
 	bytes         uint64 // received
 	heard, looked time.Time
 	probed        bool
 }
 
-// observe returns the time since bytes increased, and whether to probe the peer. Time during which this
-// process was stalled does not count.
-func (s *silence) observe(now time.Time, bytes uint64) (silent time.Duration, probe bool) {
-	if s.looked.IsZero() || bytes != s.bytes || now.Sub(s.looked) >= stalled {
-		s.bytes, s.heard, s.probed = bytes, now, false
+// Observe returns the time since received, a number of bytes, increased, and whether to probe the peer.
+// Time during which this process was stalled does not count. Call it every 50 ms.
+func (s *Silence) Observe(now time.Time, received uint64) (silent time.Duration, probe bool) {
+	if s.looked.IsZero() || received != s.bytes || now.Sub(s.looked) >= stalled {
+		s.bytes, s.heard, s.probed = received, now, false
 	}
 	s.looked = now
 	silent = now.Sub(s.heard)
-	if silent >= probeAfter && !s.probed {
+	if silent >= s.ProbeAfter && !s.probed {
 		s.probed, probe = true, true
 	}
 	return silent, probe
@@ -157,7 +160,7 @@ func (s *silence) observe(now time.Time, bytes uint64) (silent time.Duration, pr
 func (l *link) watch(ctx context.Context, o *others) {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
-	var s silence
+	s := Silence{ProbeAfter: probeAfter}
 	for {
 		select {
 		case <-tick.C:
@@ -167,10 +170,10 @@ func (l *link) watch(ctx context.Context, o *others) {
 			return
 		}
 		if o.none(l.t) {
-			s = silence{}
+			s = Silence{ProbeAfter: probeAfter}
 			continue
 		}
-		silent, probe := s.observe(time.Now(), l.s.Received())
+		silent, probe := s.Observe(time.Now(), l.s.Received())
 		l.silent.Store(int64(silent))
 		if probe {
 			go l.s.Probe(deadAfter)

@@ -9,11 +9,11 @@ import (
 // TestSilence checks how long a peer counts as silent, and when it is probed.
 func TestSilence(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	var s silence
+	s := Silence{ProbeAfter: probeAfter}
 	probes := 0
 	observe := func(after time.Duration, bytes uint64) time.Duration {
 		now = now.Add(after)
-		silent, probe := s.observe(now, bytes)
+		silent, probe := s.Observe(now, bytes)
 		if probe {
 			probes++
 		}

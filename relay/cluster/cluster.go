@@ -30,6 +30,10 @@ const (
 	detach = 2 * time.Second
 	// measure is the interval between measurements of the paths.
 	measure = time.Second
+	// probeAfter and suspectAfter are the silence after which another relay is probed, and bypassed. The
+	// round-trip time adds to suspectAfter.
+	probeAfter   = 100 * time.Millisecond
+	suspectAfter = 200 * time.Millisecond
 	// takeOverWait limits the wait for the cluster port of a process that this one replaces.
 	takeOverWait = time.Minute
 )
@@ -234,6 +238,7 @@ func (c *Cluster) run(ctx context.Context, b *bus) {
 		case <-ticks.C:
 			c.update(b, func(now time.Time) []*Message {
 				c.sweep()
+				c.listenForSilence(now)
 				return append(c.load(), c.table.Tick(now)...)
 			})
 		case <-paths.C:
@@ -405,6 +410,23 @@ func (c *Cluster) sweep() {
 	if c.known = now; changed {
 		c.list()
 		c.follow()
+	}
+}
+
+// listenForSilence looks for relays that no longer answer, in particular those killed, before they are gone
+// from the table. The caller holds c.mu.
+func (c *Cluster) listenForSilence(now time.Time) {
+	for id, up := range c.upstreams {
+		s := up.open()
+		if s == nil {
+			c.table.Suspect(id, false)
+			continue
+		}
+		silent, probe := up.silence.Observe(now, s.Received())
+		if probe {
+			go s.Probe(suspectAfter)
+		}
+		c.table.Suspect(id, silent > suspectAfter+s.RTT())
 	}
 }
 

@@ -91,6 +91,15 @@ func TestGateways(t *testing.T) {
 		}
 		before = after
 	}
+	w.tables["w0"].Suspect("w1", true)
+	w.tables["w0"].Changes()
+	for _, route := range w.tables["w0"].routes {
+		if route.Via == "w1" || route.Onward && before[route.Namespace[1]] != "w0" {
+			t.Errorf("while w1 does not answer: %+v", route)
+		}
+	}
+	w.tables["w0"].Suspect("w1", false)
+	w.gateways(sessions)
 	delete(w.tables, "w1")
 	w.pass(Silence + Heartbeat)
 	moved("a relay was killed", "w1", "")

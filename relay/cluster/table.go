@@ -32,7 +32,8 @@ const hysteresis = 0.8
 // measured.
 const regionCost = 50
 
-// leavingCost is the cost of a path to a relay that leaves, so that any other path replaces it.
+// leavingCost is the cost of a path to a relay that leaves or does not answer, so that any other path
+// replaces it.
 const leavingCost = 1e6
 
 // gatewayAfter is the time for which a relay must have been known before it is a gateway. It has the routes
@@ -80,6 +81,7 @@ type member struct {
 	redirected  uint64 // clients sent to it since its last Hello
 	first, seen time.Time
 	settled     bool // known for gatewayAfter
+	suspect     bool // does not answer
 	asked       time.Time
 	said        Digest // of its last Hello
 	saidVersion uint64
@@ -454,10 +456,24 @@ func (t *Table) SetCost(id string, cost float64) {
 	t.choosePaths(o)
 }
 
+// Suspect records whether a member does not answer. Until it does or is gone, other relays replace it
+// where they can: this relay passes by a gateway, and prefers other relays that serve a namespace.
+func (t *Table) Suspect(id string, yes bool) {
+	o := t.members[id]
+	if o == nil || o.suspect == yes {
+		return
+	}
+	o.suspect = yes
+	t.choosePaths(o)
+	if t.near(o) {
+		t.chooseGateways()
+	}
+}
+
 // costOf returns the cost of the path to a member.
 func (t *Table) costOf(o *member) float64 {
 	switch {
-	case o.Leaving:
+	case o.Leaving, o.suspect:
 		return leavingCost
 	case o.cost > 0:
 		return o.cost
@@ -510,10 +526,11 @@ func (t *Table) Changes() (list []Route) {
 		before := t.routes[key]
 		route := Route{Namespace: ns, ID: t.choose(key, before.ID)}
 		if o := t.members[route.ID]; o != nil && t.info.Region != "" && !t.near(o) {
-			if id := t.gateway(key); id != t.id {
-				route.Via = id
-			} else {
+			switch id := t.gateway(key); {
+			case id == t.id:
 				route.Onward = true
+			case !t.members[id].suspect:
+				route.Via = id
 			}
 		}
 		if route.ID == before.ID && route.Via == before.Via && route.Onward == before.Onward {

@@ -19,6 +19,7 @@ type upstream struct {
 	connect.Lazy
 	id, text string
 	live     atomic.Pointer[moqt.Session] // the last session
+	silence  connect.Silence              // of that session
 	cluster  *Cluster
 	failing  atomic.Bool     // the last dial failed
 	ctx      context.Context // ends when the relay is gone
