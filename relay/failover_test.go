@@ -183,6 +183,40 @@ func TestFailover(t *testing.T) {
 	t.Logf("publisher: at another relay %v after the kill", pub.moved.Sub(killed).Round(time.Millisecond))
 }
 
+// TestGateway checks that one relay of a region receives a session from another region for both, and that
+// viewers at the other one continue when it is killed.
+func TestGateway(t *testing.T) {
+	t.Parallel()
+	secret := clusterSecret(t)
+	a, seed := startMember(t, secret, "--cluster-region", "east")
+	var west []*process
+	for range 2 {
+		p, _ := startMember(t, secret, "--cluster-region", "west", "--cluster-join", seed)
+		west = append(west, p)
+	}
+	pub := a.publisher(t)
+	c := newCamera(t, pub.tr, 1000)
+	viewers := map[*process]*follower{}
+	for _, p := range west {
+		p.awaitMetric("holocast_relay_cluster_routes", 1)
+		viewers[p] = p.follower(t)
+		viewers[p].watches(t, c)
+	}
+	a.awaitMetric(viewersOf, 1)
+	gateway, other := west[0], west[1]
+	if gateway.metric(viewersOf) != 2 {
+		gateway, other = other, gateway
+	}
+	gateway.awaitMetric(viewersOf, 2)
+
+	gateway.Kill()
+	viewers[other].watches(t, c)
+	t.Logf("%d frames lost", len(viewers[other].missing(c.written()-1)))
+	if at := viewers[other].relay(); at != other.udp {
+		t.Errorf("the viewer moved to %s", at)
+	}
+}
+
 // TestFrozenRelay stops a relay without killing it: its viewer and its publisher continue at another one.
 // When the relay continues, it has neither.
 func TestFrozenRelay(t *testing.T) {
