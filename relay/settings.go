@@ -131,7 +131,7 @@ var settings = slices.Concat(
 			Help: `Name of the cluster; "" means none.`,
 			More: "All its relays have the same name and secret.",
 		},
-		{Key: "cluster.region", Help: "Location of the relay; of several paths, one within the region is preferred."},
+		{Key: "cluster.region", Help: "Location of the relay; each session enters a region once, through one of its relays."},
 		{
 			Key:  "cluster.secret",
 			Help: "File with the secret that the relays of the cluster share.",

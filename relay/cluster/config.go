@@ -17,7 +17,7 @@ const DefaultListen = ":6222"
 type Config struct {
 	// Name is the cluster's name. "" means that the relay is in no cluster.
 	Name string `yaml:"name"`
-	// Region names the relay's location. Paths within a region are preferred.
+	// Region names the relay's location. A session of another region is received once per region.
 	Region string `yaml:"region"`
 	// Secret is the file with the secret that all relays of the cluster share.
 	Secret string `yaml:"secret"`
