@@ -156,7 +156,7 @@ func (w *world) request(at, name string) (path []string) {
 		path = append(path, at)
 		route := table.routes[key]
 		_, own := table.local[key]
-		if own || route.ID == "" || from != "" && !(route.Onward && table.Near(from)) || len(path) > 9 {
+		if own || route.ID == "" || from != "" && (!route.Onward || !table.Near(from)) || len(path) > 9 {
 			return path
 		}
 		from, at = at, route.next()
@@ -228,8 +228,8 @@ func TestOneCopyPerRegion(t *testing.T) {
 
 // routes lists the relay's routes.
 func (n *node) routes() []Route {
-	n.Cluster.mu.Lock()
-	defer n.Cluster.mu.Unlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	return slices.Collect(maps.Values(n.table.routes))
 }
 

@@ -55,8 +55,10 @@ type Result struct {
 	AtKilled  Gaps    `json:"at_killed"` // viewers at a killed relay
 	Elsewhere Gaps    `json:"elsewhere"` // other viewers, whose publisher's relay or gateway was killed
 
-	CutInside float64 `json:"cut_inside"`  // share of the time with a picture: viewers of sessions within the region cut off
-	CutOthers float64 `json:"cut_others"`  // and of sessions among the other regions
+	// Shares of the time with a picture while a region is cut off: for viewers of sessions within it, and of
+	// sessions among the others.
+	CutInside float64 `json:"cut_inside"`
+	CutOthers float64 `json:"cut_others"`
 	HealP50   float64 `json:"heal_ms_p50"` // until the others have a picture after the cut
 	HealMax   float64 `json:"heal_ms_max"`
 	Messages  float64 `json:"messages_per_s"` // received by a relay, idle

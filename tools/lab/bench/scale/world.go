@@ -89,7 +89,9 @@ func (w *world) launch(region int) *node {
 	n := &node{
 		name: fmt.Sprintf("%016x", w.r.Uint64()), index: w.started, region: region, routes: map[string]cluster.Route{},
 	}
-	info := cluster.Info{Name: n.name, Region: fmt.Sprint("r", region), URL: "moqt://" + n.name, Since: uint64(w.now.UnixMicro())}
+	info := cluster.Info{
+		Name: n.name, Region: fmt.Sprint("r", region), URL: "moqt://" + n.name, Since: uint64(w.now.UnixMicro()),
+	}
 	n.table = cluster.NewTable(n.name, info, uint64(w.now.UnixMicro()), true)
 	w.nodes = append(w.nodes, n)
 	w.byID[n.name] = n
@@ -202,7 +204,7 @@ func (w *world) path(s *session, at *node) []*node {
 			return list
 		}
 		route, ok := at.routes[s.key]
-		if at.table == nil || !ok || from != nil && !(route.Onward && from.region == at.region) {
+		if at.table == nil || !ok || from != nil && (!route.Onward || from.region != at.region) {
 			return nil
 		}
 		next := w.byID[cmp.Or(route.Via, route.ID)]
