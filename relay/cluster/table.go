@@ -66,6 +66,7 @@ type Table struct {
 	resumed time.Time // first message after none was heard for a while
 	said    time.Time // last Hello
 	now     time.Time // last Tick
+	swept   time.Time // last sweep
 	stated  time.Time // last State
 	asked   bool      // a State is due
 
@@ -410,6 +411,21 @@ func (t *Table) state(now time.Time) (send []*Message) {
 // Tick sends due messages and removes relays that have left. Call it a few times per Heartbeat.
 func (t *Table) Tick(now time.Time) (send []*Message) {
 	t.now = now
+	if now.Sub(t.swept) >= Heartbeat/2 {
+		t.swept = now
+		t.sweep(now)
+	}
+	t.settle(now)
+	send = t.state(now)
+	if now.Sub(t.said) >= Heartbeat {
+		t.said = now
+		send = append(send, t.hello())
+	}
+	return send
+}
+
+// sweep removes members that have left.
+func (t *Table) sweep(now time.Time) {
 	for id, o := range t.members {
 		seen := o.seen
 		if t.resumed.After(seen) {
@@ -428,13 +444,6 @@ func (t *Table) Tick(now time.Time) (send []*Message) {
 			}
 		}
 	}
-	t.settle(now)
-	send = t.state(now)
-	if now.Sub(t.said) >= Heartbeat {
-		t.said = now
-		send = append(send, t.hello())
-	}
-	return send
 }
 
 func (t *Table) remove(id string) {

@@ -35,7 +35,7 @@ func extentOf(quick bool) Extent {
 	if quick {
 		return Extent{Relays: 120, Regions: 6, Sessions: 120, Viewers: 20, Churn: 0.05, Seconds: 60, Cut: 15}
 	}
-	return Extent{Relays: 1000, Regions: 10, Sessions: 1000, Viewers: 50, Churn: 0.01, Seconds: 120, Cut: 30}
+	return Extent{Relays: 1000, Regions: 10, Sessions: 1000, Viewers: 50, Churn: 0.01, Seconds: 60, Cut: 20}
 }
 
 // Result holds the figures of a simulation. Times are in milliseconds.
