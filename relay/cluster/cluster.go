@@ -34,6 +34,8 @@ const (
 	// round-trip time adds to suspectAfter.
 	probeAfter   = 100 * time.Millisecond
 	suspectAfter = 200 * time.Millisecond
+	// avoid is the time for which a relay that could not be reached is bypassed.
+	avoid = 10 * time.Second
 	// takeOverWait limits the wait for the cluster port of a process that this one replaces.
 	takeOverWait = time.Minute
 )
@@ -413,13 +415,13 @@ func (c *Cluster) sweep() {
 	}
 }
 
-// listenForSilence looks for relays that no longer answer, in particular those killed, before they are gone
-// from the table. The caller holds c.mu.
+// listenForSilence looks for relays that no longer answer or cannot be reached. It notices a killed one before
+// that is gone from the table. The caller holds c.mu.
 func (c *Cluster) listenForSilence(now time.Time) {
 	for id, up := range c.upstreams {
 		s := up.open()
 		if s == nil {
-			c.table.Suspect(id, false)
+			c.table.Suspect(id, now.Sub(time.Unix(0, up.failed.Load())) < avoid)
 			continue
 		}
 		silent, probe := up.silence.Observe(now, s.Received())

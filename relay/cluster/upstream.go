@@ -20,6 +20,7 @@ type upstream struct {
 	id, text string
 	live     atomic.Pointer[moqt.Session] // the last session
 	silence  connect.Silence              // of that session
+	failed   atomic.Int64                 // time of the last failed dial, in UNIX nanoseconds
 	cluster  *Cluster
 	failing  atomic.Bool     // the last dial failed
 	ctx      context.Context // ends when the relay is gone
@@ -117,6 +118,7 @@ func (c *Cluster) dial(ctx context.Context, u *upstream) (*moqt.Session, error) 
 		Log: c.log, Congestion: c.host.Congestion, Tokens: []wire.Token{token},
 	})
 	if err != nil {
+		u.failed.Store(time.Now().UnixNano())
 		level := slog.LevelWarn
 		if u.failing.Swap(true) {
 			level = slog.LevelDebug
