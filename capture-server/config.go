@@ -22,6 +22,7 @@ import (
 // reference.
 type Config struct {
 	Relay           string   `yaml:"relay"`
+	OtherRelays     []string `yaml:"otherRelays"`
 	CertificateHash string   `yaml:"certificateHash"`
 	Insecure        bool     `yaml:"insecure"`
 	Token           string   `yaml:"token"`
@@ -121,6 +122,11 @@ func (c *Config) Validate() error {
 	if _, err := c.target().Session(); err != nil {
 		return fmt.Errorf("relay: %w", err)
 	}
+	for _, text := range c.OtherRelays {
+		if u, err := url.Parse(text); err != nil || u.Scheme != "moqt" && u.Scheme != "https" || u.Hostname() == "" {
+			return fmt.Errorf("otherRelays: %q is not of the form moqt://HOST:PORT", text)
+		}
+	}
 	if c.CertificateHash != "" {
 		if _, err := devcert.ParseHash(c.CertificateHash); err != nil {
 			return fmt.Errorf("certificateHash: %w", err)
@@ -214,7 +220,7 @@ func (c *Config) colorFormat() (camera.ColorFormat, error) {
 func (c *Config) target() connect.Target {
 	return connect.Target{
 		URL: c.Relay, CertificateHash: c.CertificateHash, Insecure: c.Insecure, Congestion: c.Congestion,
-		Token: c.Token, Client: c.Client, Paths: c.Paths, Transport: c.Transport,
+		Token: c.Token, Client: c.Client, Paths: c.Paths, Transport: c.Transport, Relays: c.OtherRelays,
 	}
 }
 

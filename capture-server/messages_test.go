@@ -355,10 +355,12 @@ func TestExampleHasDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := defaultConfig()
-	if len(got.Sources)+len(got.Paths)+len(got.Audio) != 0 || len(got.Points.Crop) != 0 || len(got.Tiles.Quantisers) != 0 {
+	if len(got.Sources)+len(got.Paths)+len(got.OtherRelays)+len(got.Audio) != 0 || len(got.Points.Crop) != 0 ||
+		len(got.Tiles.Quantisers) != 0 {
 		t.Errorf("sources %v, crop %v, quantisers %v", got.Sources, got.Points.Crop, got.Tiles.Quantisers)
 	}
 	got.Sources, got.Paths, got.Points.Crop, got.Tiles.Quantisers, got.Audio = nil, nil, nil, nil, nil
+	got.OtherRelays = nil
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("example %+v\ndefaults %+v", got, want)
 	}

@@ -20,6 +20,11 @@ var settings = append(append(config.Table{
 		More: "The URL on the command line overrides it.",
 	},
 	{
+		Key: "otherRelays", Flag: "other-relay",
+		Help: "Other relays (URLs) of the session, used when the first fails.",
+		More: "A relay in a cluster announces the others itself.",
+	},
+	{
 		Key: "certificateHash", Reload: true,
 		Help: "SHA-256 of the relay's certificate in hex (the relay logs it at startup).",
 		More: "A relay on this machine needs neither this nor insecure.",

@@ -50,13 +50,13 @@ func startMember(t *testing.T, secret string, args ...string) (p *process, addre
 }
 
 // startCluster starts n relays, all of which join the first.
-func startCluster(t *testing.T, n int, args ...string) (relays []*process) {
+func startCluster(t *testing.T, n int) (relays []*process) {
 	t.Helper()
 	secret := clusterSecret(t)
-	first, seed := startMember(t, secret, args...)
+	first, seed := startMember(t, secret)
 	relays = []*process{first}
 	for range n - 1 {
-		p, _ := startMember(t, secret, append([]string{"--cluster-join", seed}, args...)...)
+		p, _ := startMember(t, secret, "--cluster-join", seed)
 		relays = append(relays, p)
 	}
 	for _, p := range relays {

@@ -36,6 +36,6 @@ func command(cfg *Config) *cobra.Command {
 	settings.AddFlags(f, cfg)
 	c.PreRunE = func(*cobra.Command, []string) error { return cfg.Validate() }
 	c.RunE = func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), *cfg) }
-	c.AddCommand(tokenCommand(cfg), keyCommand(), upgradeCommand(cfg))
+	c.AddCommand(tokenCommand(cfg), keyCommand(), upgradeCommand(cfg), drainCommand(cfg))
 	return c
 }

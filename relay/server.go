@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,6 +68,7 @@ type server struct {
 	control    *upgrade.Control
 	upgrader   *upgrader
 	signals    chan os.Signal // requests for an upgrade
+	drained    chan struct{}  // closed once all clients have moved to other relays
 	drain      atomic.Int64   // time.Duration; changed by SIGHUP
 
 	background context.Context // cancelled when the server ends, after ctx
@@ -158,9 +160,10 @@ func (s *server) startRouter(ctx context.Context) (err error) {
 	c.Limits.Memory = s.memory
 	c.Auth, c.Backups, c.FastPath, c.Tracer, c.Log = s.authority, s.cfg.Publisher.Backups, s.fast, s.tracer, log
 	if s.cluster != nil {
-		c.Relay = s.cluster.Relay
+		c.Relay, c.Near, c.Redirect = s.cluster.Relay, s.cluster.Near, s.cluster.Redirect
 	}
 	s.router = router.New(c)
+	s.router.AdjustClock(s.inherited.ClockOffset)
 	return nil
 }
 
@@ -292,6 +295,7 @@ func (s *server) startCluster(ctx context.Context, takeOver bool) error {
 	hash := func() [32]byte { return devcert.Hash(*s.cert.Get()) }
 	return s.cluster.Start(ctx, cluster.Host{
 		Router: s.router, Address: s.ln.Addr(), Hash: hash, Congestion: s.cfg.Congestion,
+		Backups: s.cfg.Publisher.Backups, SelfSigned: s.cfg.TLS.Certificate == "",
 	}, takeOver)
 }
 
@@ -306,9 +310,9 @@ func (s *server) acceptUpgrades(ctx context.Context) error {
 		files: func() ([]upgrade.File, error) { return listenerFiles(s.web, s.admin, s.control) },
 	}
 	s.onClose(s.upgrader.close)
+	s.signals, s.drained = make(chan os.Signal, 1), make(chan struct{})
 	s.serveControl(ctx)
 	s.onClose(func() { s.control.Close() })
-	s.signals = make(chan os.Signal, 1)
 	if upgrade.Signal != nil {
 		signal.Notify(s.signals, upgrade.Signal)
 		s.onClose(func() { signal.Stop(s.signals) })
@@ -318,7 +322,18 @@ func (s *server) acceptUpgrades(ctx context.Context) error {
 
 func (s *server) serveControl(ctx context.Context) {
 	control := s.control
-	s.wg.Go(func() { control.Serve(func() (int, error) { return s.upgrader.upgrade(ctx) }) })
+	s.wg.Go(func() {
+		control.Serve(func(command string) (string, error) {
+			switch command {
+			case upgrade.Upgrade:
+				pid, err := s.upgrader.upgrade(ctx)
+				return "pid " + strconv.Itoa(pid), err
+			case upgrade.Drain:
+				return s.moveClients(ctx)
+			}
+			return "", fmt.Errorf("unknown command %q", command)
+		})
+	})
 }
 
 // serve runs until ctx is done or a successor has taken over.
@@ -332,6 +347,8 @@ func (s *server) serve(ctx context.Context) error {
 				limit = min(limit, interruptDrain)
 			}
 			return s.drainSessions(limit)
+		case <-s.drained:
+			return s.drainSessions(time.Duration(s.drain.Load()))
 		case <-s.signals:
 			s.wg.Go(func() { _, _ = s.upgrader.upgrade(ctx) }) // logs its result
 		case successor := <-s.upgrader.replaced:
@@ -372,14 +389,17 @@ func (s *server) resume(ctx context.Context) error {
 }
 
 // drainSessions sends GOAWAY to all sessions, waits up to limit for them to leave, and closes the
-// listener.
+// listener. In a cluster it sends clients to other relays.
 func (s *server) drainSessions(limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	if s.cluster.Redirect() != "" {
+		s.leaveTo(ctx, limit)
+	}
 	s.ln.StopAccepting()
 	s.cluster.Leave(false)
 	sessions := s.router.Sessions()
 	s.log.Info("draining", "sessions", len(sessions), "limit", limit)
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
 	var wg sync.WaitGroup
 	for _, one := range sessions {
 		wg.Go(func() { _ = one.Goaway(ctx, "", limit) })

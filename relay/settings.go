@@ -135,7 +135,7 @@ var settings = slices.Concat(
 			Help: `Name of the cluster; "" means none.`,
 			More: "All its relays have the same name and secret.",
 		},
-		{Key: "cluster.region", Help: "Location of the relay; of several paths, one within the region is preferred."},
+		{Key: "cluster.region", Help: "Location of the relay; each session enters a region once, through one of its relays."},
 		{
 			Key:  "cluster.secret",
 			Help: "File with the secret that the relays of the cluster share.",
@@ -145,6 +145,11 @@ var settings = slices.Concat(
 			Key:  "cluster.advertise",
 			Help: "URL at which other relays reach this one, such as moqt://relay1.example:4443.",
 			More: `"" derives it from listen and the machine's addresses. It must not lead to a load balancer.`,
+		},
+		{
+			Key:  "cluster.public",
+			Help: "URL at which clients of other relays reach this one, such as moqt://relay1.example:4443.",
+			More: `Clients use it if their relay fails or is drained. "" means advertise.`,
 		},
 		{
 			Key:  "cluster.listen",
@@ -237,7 +242,7 @@ var settings = slices.Concat(
 		},
 		{
 			Key: "drainTimeout", Range: config.NotNegative,
-			Help: "How long sessions may stay with a replaced process (relay upgrade).",
+			Help: "How long sessions may stay with a replaced or drained process (relay upgrade, relay drain).",
 			More: "They are then asked to leave as after SIGTERM.",
 		},
 	},

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -49,6 +50,7 @@ type state struct {
 	Bridge              bridge
 	Namespaces          []moqt.Namespace // published when the new process starts
 	Cluster             string           // ID in the cluster, "" if in none
+	ClockOffset         time.Duration    // of the relay's clock from the machine's
 }
 
 // keys are secrets shared by both processes, so that clients can resume sessions with either.
@@ -306,7 +308,8 @@ func (u *upgrader) upgrade(ctx context.Context) (pid int, err error) {
 	defer cancel()
 	s, err := upgrade.Start(ctx, state{
 		Listen: u.cfg.Listen, HTTP: u.cfg.HTTP, Admin: u.cfg.Admin, Address: u.address,
-		Keys: u.keys, Bridge: u.bridge.bridge, Namespaces: u.r.Namespaces(), Cluster: u.cluster,
+		Keys: u.keys, Bridge: u.bridge.bridge, Namespaces: u.r.Namespaces(),
+		Cluster: u.cluster, ClockOffset: u.r.ClockOffset(),
 	}, files)
 	if err != nil {
 		return 0, errors.Join(err, u.sockets.Accept()) // the successor may have begun to accept
@@ -397,11 +400,11 @@ CAP_BPF).`,
   relay upgrade --listen :4443`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			pid, err := upgrade.Ask(cfg.Listen, startLimit+5*time.Second)
+			answer, err := upgrade.Ask(cfg.Listen, upgrade.Upgrade, startLimit+5*time.Second)
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "process %d takes new sessions\n", pid)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "process %s takes new sessions\n", strings.TrimPrefix(answer, "pid "))
 			return err
 		},
 	}

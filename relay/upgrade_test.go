@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -44,7 +45,11 @@ func upgradable(t *testing.T, args ...string) (p *process, program string) {
 // upgrade upgrades the relay and returns the new process, which ends with the test.
 func (p *process) upgrade() *os.Process {
 	p.t.Helper()
-	pid, err := upgrade.Ask(p.udp, time.Minute)
+	answer, err := upgrade.Ask(p.udp, upgrade.Upgrade, time.Minute)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimPrefix(answer, "pid "))
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -293,7 +298,7 @@ func TestUpgradeFails(t *testing.T) {
 	}
 	fails := func(want string) {
 		t.Helper()
-		if _, err := upgrade.Ask(p.udp, time.Minute); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := upgrade.Ask(p.udp, upgrade.Upgrade, time.Minute); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("upgrade: %v, want %q", err, want)
 		}
 		watch(t, p, points).session.Close(0, "")
@@ -312,7 +317,7 @@ func TestUpgradeFails(t *testing.T) {
 	replace("#!/bin/sh\necho $$ >" + program + ".pid\nexec sleep 60\n")
 	asked := make(chan error, 1)
 	go func() {
-		_, err := upgrade.Ask(p.udp, time.Minute)
+		_, err := upgrade.Ask(p.udp, upgrade.Upgrade, time.Minute)
 		asked <- err
 	}()
 	var pid int

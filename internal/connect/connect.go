@@ -49,9 +49,16 @@ type Target struct {
 	Paths []string
 	// Transport is TransportAuto, TransportQUIC or TransportTCP; "" means TransportAuto.
 	Transport string
+	// Relays are URLs of other relays that serve the session, used when the first one fails. A URL
+	// without a path means the same session. A relay in a cluster also announces the others itself.
+	Relays []string
+	// Impatient makes Keep return if the first connection fails.
+	Impatient bool
 	// Renew, if set, returns the Token, Client, CertificateHash and Insecure for the next attempt
 	// of Keep.
 	Renew func() Target
+
+	pin string // hash of the certificate as announced by another relay; takes precedence
 }
 
 // ClientCertificate names the PEM files of a client certificate.
@@ -73,6 +80,10 @@ func (c *ClientCertificate) AddFlags(f *pflag.FlagSet) {
 
 // TokenVariable is the environment variable that holds a session's token.
 const TokenVariable = "HOLOCAST_TOKEN"
+
+// RelaysUsage is the help text of flags for Relays.
+const RelaysUsage = "another relay of the session, used when the first fails; repeatable (a relay in a " +
+	"cluster announces the others itself)"
 
 // TokenUsage is the help text of token flags.
 const TokenUsage = "token that authorizes the session, or @FILE to read it from a file (default $" + TokenVariable + ")"
@@ -101,6 +112,7 @@ func (t *Target) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&t.Token, "token", "", TokenUsage)
 	f.StringArrayVar(&t.Paths, "path", nil, PathUsage)
 	f.StringVar(&t.Transport, "transport", TransportAuto, TransportUsage)
+	f.StringArrayVar(&t.Relays, "other-relay", nil, RelaysUsage)
 	t.Client.AddFlags(f)
 }
 
@@ -267,6 +279,13 @@ func (t Target) tls(ctx context.Context) (*tls.Config, error) {
 
 // trust returns the TLS configuration that verifies the relay.
 func (t Target) trust(ctx context.Context) (*tls.Config, error) {
+	if t.pin != "" {
+		hash, err := devcert.ParseHash(t.pin)
+		if err != nil {
+			return nil, err
+		}
+		return devcert.Pinned(hash), nil
+	}
 	if t.CertificateHash != "" {
 		hash, err := devcert.ParseHash(t.CertificateHash)
 		if err != nil {

@@ -173,11 +173,11 @@ func TestMoveTakesNewestToken(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			over := make(chan error, 1)
 			go func() {
-				over <- target.keep(ctx, moqt.Handler{}, quiet, func(ctx context.Context, s *moqt.Session) error {
+				over <- newKeeper(target, moqt.Handler{}, quiet, func(ctx context.Context, _ *moqt.Session) error {
 					Settled(ctx)
 					<-ctx.Done()
 					return ctx.Err()
-				}, c.moving)
+				}, c.moving).keep(ctx)
 			}()
 			for i, uri := range []string{"moqt://" + addrs[1], "", ""} {
 				s := <-arrivals

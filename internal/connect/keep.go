@@ -1,14 +1,18 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"net/url"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"holocast/internal/devcert"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 )
@@ -36,19 +40,21 @@ var ErrMoved = errors.New("the relay asked to move the session")
 // when the session ends, and soon after its context is done. A failure is logged at warn level, or at
 // debug level if the last one had the same reason and no session has lasted for lastRetry since.
 //
-// After a GOAWAY (§3.6), Keep closes the session and connects to the address in the GOAWAY.
+// After a GOAWAY (§3.6), Keep closes the session and connects to the address in the GOAWAY. If the relay
+// falls silent or cannot be reached, Keep continues at another relay of its cluster, which it knows from
+// the relay's roster or Relays.
 func (t Target) Keep(
 	ctx context.Context,
 	h moqt.Handler,
 	cfg moqt.Config,
 	use func(context.Context, *moqt.Session) error,
 ) error {
-	return t.keep(ctx, h, cfg, use, false)
+	return newKeeper(t, h, cfg, use, false).keep(ctx)
 }
 
-// KeepMoving is like Keep, but use may run for two sessions at a time. After a GOAWAY it uses the
-// new session before it closes the old one, so that no data is lost. use must call Settled once the
-// new session has taken over. Soon afterwards the context of the old session is cancelled with the
+// KeepMoving is like Keep, but use may run for two sessions at a time. When it moves to another relay, it
+// uses the new session before it closes the old one, so that no data is lost. use must call Settled once
+// the new session has taken over. Soon afterwards the context of the old session is cancelled with the
 // cause ErrMoved.
 func (t Target) KeepMoving(
 	ctx context.Context,
@@ -56,42 +62,48 @@ func (t Target) KeepMoving(
 	cfg moqt.Config,
 	use func(context.Context, *moqt.Session) error,
 ) error {
-	return t.keep(ctx, h, cfg, use, true)
+	return newKeeper(t, h, cfg, use, true).keep(ctx)
 }
 
-// Use is one iteration of Keep, or of KeepMoving if moving is set: it connects once, follows
-// GOAWAYs, and returns the result of use for the last session.
-func (t Target) Use(
-	ctx context.Context,
-	h moqt.Handler,
-	cfg moqt.Config,
-	moving bool,
-	use func(context.Context, *moqt.Session) error,
-) error {
-	l, err := t.link(ctx, h, cfg, use)
-	if err != nil {
-		return err
-	}
-	return t.follow(ctx, l, h, cfg, use, moving)
+// keeper keeps a session.
+type keeper struct {
+	home   Target
+	h      moqt.Handler
+	cfg    moqt.Config
+	use    func(context.Context, *moqt.Session) error
+	moving bool
+	others others
+	began  bool           // use was called
+	late   sync.WaitGroup // dials that are no longer needed
 }
 
-func (t Target) keep(
-	ctx context.Context,
-	h moqt.Handler,
-	cfg moqt.Config,
-	use func(context.Context, *moqt.Session) error,
-	moving bool,
-) error {
+func newKeeper(
+	t Target, h moqt.Handler, cfg moqt.Config, use func(context.Context, *moqt.Session) error, moving bool,
+) *keeper {
+	return &keeper{home: t, h: h, cfg: cfg, use: use, moving: moving}
+}
+
+func (k *keeper) keep(ctx context.Context) error {
+	defer k.late.Wait()
 	wait := firstRetry
 	var reported string
+	at := k.home // the relay in use, or the first to try
+	hops := 0    // changes of the relay since the last pause
 	for {
-		t.renew()
-		l, err := t.link(ctx, h, cfg, use)
+		began := time.Now()
+		at.renew()
+		others := k.others.of(k.home, at)
+		targets := append([]Target{at}, others...)
+		if hops > 0 {
+			targets = append(others, at) //nolint:gocritic // the lost relay comes last
+		}
+		l, err := k.dialAny(ctx, targets)
+		lost := false
 		if err == nil {
-			began := time.Now()
-			err = t.follow(ctx, l, h, cfg, use, moving)
+			l.start(ctx, k)
+			at, lost, err = k.follow(ctx, l)
 			if time.Since(began) > lastRetry {
-				wait, reported = firstRetry, ""
+				wait, reported, hops = firstRetry, "", 0
 			}
 		}
 		var final finalError
@@ -99,10 +111,18 @@ func (t Target) keep(
 		case err == nil, ctx.Err() != nil:
 			return err
 		case errors.As(err, &final):
-			return t.explain(final.error)
-		case t.refused(err):
-			return t.explain(err)
+			return at.explain(final.error)
+		case at.refused(err):
+			return at.explain(err)
+		case k.home.Impatient && !k.began:
+			return err
 		}
+		if known := len(k.others.of(k.home, at)); lost && hops < known {
+			hops++
+			slog.Warn("relay lost; trying the others", "relay", at.Address(), "others", known, "reason", err)
+			continue
+		}
+		hops = 0
 		level := slog.LevelWarn
 		if err.Error() == reported {
 			level = slog.LevelDebug
@@ -113,7 +133,7 @@ func (t Target) keep(
 			level,
 			"trying again until the relay answers",
 			"relay",
-			t.Address(),
+			at.Address(),
 			"in",
 			wait.Round(time.Millisecond),
 			"reason",
@@ -150,11 +170,16 @@ func backOff(ctx context.Context, over <-chan struct{}, wait *time.Duration) boo
 
 // link is a session in use.
 type link struct {
+	t       Target
+	s       *moqt.Session
 	cancel  context.CancelCauseFunc
 	settled chan struct{} // closed by Settled
 	goaway  chan string   // URI in a GOAWAY
+	quiet   chan struct{} // receives while the relay is silent
+	silent  atomic.Int64  // time.Duration for which it has been silent
 	done    chan struct{} // closed after use has returned err
 	err     error
+	lost    bool // the session ended before use returned
 }
 
 type settledKey struct{}
@@ -167,77 +192,158 @@ func Settled(ctx context.Context) {
 	}
 }
 
-// link connects and starts use with the session.
-func (t Target) link(
-	ctx context.Context,
-	h moqt.Handler,
-	cfg moqt.Config,
-	use func(context.Context, *moqt.Session) error,
-) (*link, error) {
-	l := &link{settled: make(chan struct{}), goaway: make(chan string, 1), done: make(chan struct{})}
-	next := h.Goaway
+// dial opens a session.
+func (k *keeper) dial(ctx context.Context, t Target) (*link, error) {
+	l := &link{
+		t: t, settled: make(chan struct{}), goaway: make(chan string, 1), quiet: make(chan struct{}, 1),
+		done: make(chan struct{}),
+	}
+	h, next := k.h, k.h.Goaway
 	h.Goaway = func(uri string, timeout time.Duration) {
 		l.goaway <- uri // at most once per session
 		if next != nil {
 			next(uri, timeout)
 		}
 	}
-	s, err := t.Dial(ctx, h, cfg)
-	if err != nil {
-		return nil, err
-	}
-	ctx = context.WithValue(ctx, settledKey{}, sync.OnceFunc(func() { close(l.settled) }))
-	ctx, l.cancel = context.WithCancelCause(ctx)
-	go func() {
-		defer close(l.done)
-		defer l.cancel(nil)
-		l.err = use(ctx, s)
-		if why := s.Err(); t.refused(why) {
-			l.err = Final(why)
-		}
-		s.Close(wire.NoError, "")
-	}()
-	return l, nil
+	var err error
+	l.t.renew()
+	l.s, err = l.t.Dial(ctx, h, k.cfg)
+	return l, err
 }
 
-// follow waits until l or, after GOAWAYs, its last successor ends.
-func (t Target) follow(
-	ctx context.Context,
-	l *link,
-	h moqt.Handler,
-	cfg moqt.Config,
-	use func(context.Context, *moqt.Session) error,
-	moving bool,
-) error {
+// dialAny dials the targets one after the other, stagger apart, and returns the first session. If all
+// fail, it returns the error of the first target.
+func (k *keeper) dialAny(ctx context.Context, targets []Target) (*link, error) {
+	if len(targets) == 1 {
+		return k.dial(ctx, targets[0])
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type result struct {
+		l   *link
+		err error
+		i   int
+	}
+	results := make(chan result)
+	started, ended := 0, 0
+	start := func() {
+		if i := started; i < len(targets) {
+			started++
+			go func() {
+				l, err := k.dial(ctx, targets[i])
+				results <- result{l, err, i}
+			}()
+		}
+	}
+	tick := time.NewTicker(stagger)
+	defer tick.Stop()
+	start()
+	var failed error
+	for {
+		select {
+		case <-tick.C:
+			start()
+		case r := <-results:
+			ended++
+			switch {
+			case r.err == nil:
+				cancel()
+				k.late.Go(func() {
+					for range started - ended {
+						if late := <-results; late.err == nil {
+							late.l.s.Close(wire.NoError, "")
+						}
+					}
+				})
+				return r.l, nil
+			case r.i == 0:
+				failed = r.err
+			}
+			if start(); ended == len(targets) {
+				return nil, failed
+			}
+		}
+	}
+}
+
+// start starts use with the session.
+func (l *link) start(ctx context.Context, k *keeper) {
+	k.began = true
+	ctx = context.WithValue(ctx, settledKey{}, sync.OnceFunc(func() { close(l.settled) }))
+	ctx, l.cancel = context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() { k.others.learn(ctx, l.s) })
+	watching.Go(func() { l.watch(ctx, &k.others) })
+	go func() {
+		defer close(l.done)
+		defer watching.Wait()
+		defer l.cancel(nil)
+		l.err = k.use(ctx, l.s)
+		why := l.s.Err()
+		if l.lost = why != nil; l.t.refused(why) {
+			l.err = Final(why)
+		}
+		l.s.Close(wire.NoError, "")
+	}()
+}
+
+// follow waits until l or, after moves, its last successor ends. It returns the last relay, and whether
+// the session with it was lost.
+func (k *keeper) follow(ctx context.Context, l *link) (at Target, lost bool, err error) {
 	var left sync.WaitGroup
 	defer left.Wait()
 	for {
-		var uri string
+		var next *link
 		select {
 		case <-l.done:
-			return l.err
-		case uri = <-l.goaway:
-		}
-		from := t.Address()
-		t = t.moveTo(uri)
-		slog.Info("relay sent GOAWAY", "relay", from, "to", t.Address())
-		old := l
-		if !moving {
-			old.cancel(ErrMoved)
-			<-old.done
-			t.renew()
-			next, err := t.link(ctx, h, cfg, use)
-			if err != nil {
-				return err
+			at = l.t
+			select {
+			case uri := <-l.goaway:
+				at = k.moveTo(at, uri)
+			default:
 			}
-			l = next
-			continue
+			return at, l.lost, l.err
+		case uri := <-l.goaway:
+			to := k.moveTo(l.t, uri)
+			slog.Info("relay sent GOAWAY", "relay", l.t.Address(), "to", to.Address())
+			if !k.moving {
+				l.cancel(ErrMoved)
+				<-l.done
+				if next, err = k.dial(ctx, to); err != nil {
+					return to, true, err
+				}
+				next.start(ctx, k)
+				l = next
+				continue
+			}
+			var refused bool
+			if next, refused = k.connectBeside(ctx, l, to); next == nil {
+				<-l.done
+				if refused {
+					to = l.t
+				}
+				return to, l.lost, l.err
+			}
+		case <-l.quiet:
+			if next = k.outlive(ctx, l); next == nil {
+				continue
+			}
+			slog.Warn("relay does not answer; continuing at another one", "relay", l.t.Address(),
+				"to", next.t.Address(), "silent", time.Duration(l.silent.Load()).Round(time.Millisecond))
+			if !k.moving {
+				l.cancel(ErrMoved)
+				<-l.done
+				next.start(ctx, k)
+				l = next
+				continue
+			}
+			next.start(ctx, k)
+			if err := k.settle(l, next); err != nil {
+				slog.Debug("move to another relay failed", "relay", next.t.Address(), "reason", err)
+				continue
+			}
 		}
-		next := t.connectBeside(ctx, old, h, cfg, use)
-		if next == nil {
-			<-old.done
-			return old.err
-		}
+		old := l
 		left.Go(func() {
 			select {
 			case <-time.After(moveOverlap):
@@ -251,46 +357,60 @@ func (t Target) follow(
 	}
 }
 
+// settle waits until next has settled, old has ended or moveLimit has passed. The error means that next
+// has ended.
+func (k *keeper) settle(old, next *link) error {
+	limit := time.NewTimer(moveLimit)
+	defer limit.Stop()
+	select {
+	case <-next.settled:
+	case <-old.done:
+	case <-limit.C:
+	case <-next.done:
+		return next.err
+	}
+	return nil
+}
+
 // connectBeside opens a session while old is in use. It returns the session once it has settled, old
-// has ended or moveLimit has passed, or nil if it fails.
-func (t Target) connectBeside(
-	ctx context.Context,
-	old *link,
-	h moqt.Handler,
-	cfg moqt.Config,
-	use func(context.Context, *moqt.Session) error,
-) *link {
+// has ended or moveLimit has passed, or nil if it fails. refused means that the relay denies the session.
+func (k *keeper) connectBeside(ctx context.Context, old *link, to Target) (next *link, refused bool) {
 	wait := firstRetry
 	for {
-		t.renew()
-		next, err := t.link(ctx, h, cfg, use)
+		next, err := k.dial(ctx, to)
 		if err == nil {
-			limit := time.NewTimer(moveLimit)
-			select {
-			case <-next.settled:
-			case <-old.done:
-			case <-limit.C:
-			case <-next.done:
-				err = next.err
-			}
-			limit.Stop()
-			if err == nil {
-				return next
+			next.start(ctx, k)
+			if err = k.settle(old, next); err == nil {
+				return next, false
 			}
 		}
-		if IsFinal(err) && !errors.As(err, new(*NoSessionError)) || t.refused(err) {
-			slog.Warn("relay named in GOAWAY refused the session", "relay", t.Address(), "reason", err)
-			return nil
+		if IsFinal(err) && !errors.As(err, new(*NoSessionError)) || to.refused(err) {
+			slog.Warn("relay named in GOAWAY refused the session", "relay", to.Address(), "reason", err)
+			return nil, true
 		}
-		slog.Debug("retrying move after GOAWAY", "relay", t.Address(), "reason", err)
+		slog.Debug("retrying move after GOAWAY", "relay", to.Address(), "reason", err)
 		if !backOff(ctx, old.done, &wait) {
-			return nil
+			return nil, false
 		}
 	}
 }
 
-// moveTo returns the target that a GOAWAY names. Parts missing from uri, trust and credentials stay
-// the same. A token in the URL stays too, because it takes precedence over Renew.
+// moveTo returns the target that a GOAWAY names. Its certificate is the one whose SHA-256 in hex is the
+// URI's fragment, or the one in the roster.
+func (k *keeper) moveTo(t Target, uri string) Target {
+	address, fragment, _ := strings.Cut(uri, "#")
+	if _, err := devcert.ParseHash(fragment); err != nil {
+		address, fragment = uri, ""
+	}
+	to := t.moveTo(address)
+	if to.host() != t.host() {
+		to.pin = cmp.Or(fragment, k.others.hash(to.host()))
+	}
+	return to
+}
+
+// moveTo returns the target at uri. Parts missing from uri, trust and credentials stay the same. A token
+// in the URL stays too, because it takes precedence over Renew.
 func (t Target) moveTo(uri string) Target {
 	u, err := url.Parse(uri)
 	if uri == "" || err != nil || u.Host == "" || u.Scheme != "moqt" && u.Scheme != "https" {

@@ -16,6 +16,9 @@ import (
 	"time"
 
 	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
+	"holocast/internal/roster"
 	"holocast/relay/router"
 )
 
@@ -27,6 +30,12 @@ const (
 	detach = 2 * time.Second
 	// measure is the interval between measurements of the paths.
 	measure = time.Second
+	// probeAfter and suspectAfter are the silence after which another relay is probed, and bypassed. The
+	// round-trip time adds to suspectAfter.
+	probeAfter   = 100 * time.Millisecond
+	suspectAfter = 200 * time.Millisecond
+	// avoid is the time for which a relay that could not be reached is bypassed.
+	avoid = 10 * time.Second
 	// takeOverWait limits the wait for the cluster port of a process that this one replaces.
 	takeOverWait = time.Minute
 )
@@ -47,9 +56,16 @@ type Cluster struct {
 	mu        sync.Mutex
 	listen    string // address of the cluster port
 	table     *Table
-	known     map[string]Member    // by ID, as logged
+	known     map[string]Member // by ID, as logged
+	leaving   bool
+	left      chan struct{} // signalled when leaving becomes true
+	roster    *origin.Track
+	listed    []roster.Relay       // in the newest roster
 	offers    map[string]*offer    // by namespace
 	upstreams map[string]*upstream // by ID
+	follows   map[string]context.CancelFunc
+	ctx       context.Context // ends when the relay leaves
+	time      *follower       // of the reference's clock; nil if this relay is the reference
 	counts    Counts
 }
 
@@ -59,6 +75,8 @@ type Host struct {
 	Address    net.Addr        // of its sessions
 	Hash       func() [32]byte // of its certificate
 	Congestion string          // controller of its sessions with other relays
+	Backups    bool            // several publishers may claim a namespace
+	SelfSigned bool            // clients can verify its certificate by the hash only
 }
 
 // offer is a namespace that the router offers on behalf of another relay.
@@ -88,7 +106,8 @@ func New(ctx context.Context, cfg Config, id string, log *slog.Logger) (*Cluster
 	host, _ := os.Hostname()
 	return &Cluster{
 		cfg: cfg, log: log, secret: s, id: id, name: cmp.Or(host, "relay") + "/" + id,
-		offers: map[string]*offer{}, upstreams: map[string]*upstream{},
+		offers: map[string]*offer{}, upstreams: map[string]*upstream{}, left: make(chan struct{}, 1),
+		roster: origin.NewTrack(roster.TrackName(), nil, origin.Limits{MaxAge: time.Second, MaxBytes: 1 << 16}),
 	}, nil
 }
 
@@ -110,6 +129,13 @@ func (c *Cluster) Relay(s *moqt.Session) (name string, err error) {
 	return name, err
 }
 
+// Near reports whether the relay of a name, as returned by Relay, is in this relay's region.
+func (c *Cluster) Near(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.table != nil && c.table.Near(name)
+}
+
 // Start joins the cluster. With takeOver, which means that this process replaces another one that still
 // has the cluster port, it joins in the background once that process has left.
 func (c *Cluster) Start(ctx context.Context, h Host, takeOver bool) error {
@@ -117,17 +143,25 @@ func (c *Cluster) Start(ctx context.Context, h Host, takeOver bool) error {
 	if err != nil {
 		return err
 	}
-	info := Info{Name: c.name, Region: c.cfg.Region, URL: address, Hash: h.Hash()}
+	info := Info{
+		Name: c.name, Region: c.cfg.Region, URL: address, Public: c.cfg.Public, Hash: h.Hash(), SelfSigned: h.SelfSigned,
+	}
+	now := time.Now()
+	info.Since = uint64(now.UnixMicro())
 	c.mu.Lock()
 	before := c.table
-	c.host, c.table = h, NewTable(c.id, info, uint64(time.Now().UnixMicro()))
+	c.host, c.table = h, NewTable(c.id, info, uint64(now.UnixMicro()), !h.Backups)
 	if before != nil { // joined again after a failed upgrade; the router reports later changes only
-		c.table.Publish(slices.Collect(maps.Values(before.local)), nil)
+		c.table.claim(now, slices.Collect(maps.Values(before.local)), nil)
 	}
 	c.mu.Unlock()
+	h.Router.AddLocal(c.roster)
 	c.running.Store(true)
 	var running context.Context
 	running, c.stop = context.WithCancel(context.WithoutCancel(ctx))
+	c.mu.Lock()
+	c.ctx, c.follows, c.time = running, map[string]context.CancelFunc{}, nil
+	c.mu.Unlock()
 	join := func() (*bus, error) {
 		wait := time.Duration(0)
 		if takeOver {
@@ -185,7 +219,7 @@ func (c *Cluster) run(ctx context.Context, b *bus) {
 	defer paths.Stop()
 	changed := c.host.Router.Changed()
 	c.update(b, func(now time.Time) []*Message {
-		return append(c.table.Publish(c.host.Router.Published()), c.table.Start(now)...)
+		return slices.Concat(c.load(), c.publish(now), c.table.Start(now))
 	})
 	for {
 		select {
@@ -197,16 +231,24 @@ func (c *Cluster) run(ctx context.Context, b *bus) {
 		case m := <-b.in:
 			c.update(b, func(now time.Time) []*Message { return c.receive(now, m.Data) })
 		case <-changed:
-			c.update(b, func(time.Time) []*Message { return c.table.Publish(c.host.Router.Published()) })
+			c.update(b, func(now time.Time) []*Message {
+				c.follow()
+				return c.publish(now)
+			})
+		case <-c.left:
+			c.update(b, func(time.Time) []*Message { return c.load() })
 		case <-ticks.C:
 			c.update(b, func(now time.Time) []*Message {
 				c.sweep()
-				return c.table.Tick(now)
+				c.listenForSilence(now)
+				return append(c.load(), c.table.Tick(now)...)
 			})
 		case <-paths.C:
 			c.update(b, func(time.Time) []*Message {
 				c.table.SetHash(c.host.Hash())
 				c.measure()
+				c.list()
+				c.keepTime()
 				return nil
 			})
 		}
@@ -228,6 +270,66 @@ func (c *Cluster) update(b *bus, change func(now time.Time) []*Message) {
 	for _, route := range c.table.Changes() {
 		c.apply(route)
 	}
+	for _, lost := range c.table.Lost() {
+		c.log.Warn("cluster: namespace has an earlier publisher at another relay", "namespace", lost.Namespace.String(),
+			"relay", lost.To)
+		c.host.Router.Evict(lost.Namespace, "another publisher claimed the namespace first, at relay "+lost.To)
+	}
+}
+
+// publish reports changes of the namespaces published at this relay. The caller holds c.mu.
+func (c *Cluster) publish(now time.Time) []*Message {
+	published, withdrawn := c.host.Router.Published()
+	return c.table.Publish(now, published, withdrawn)
+}
+
+// load reports the router's load. The caller holds c.mu.
+func (c *Cluster) load() []*Message {
+	sessions, room := c.host.Router.Load()
+	return c.table.SetLoad(Load{Sessions: uint64(sessions), Room: uint64(room), Leaving: c.leaving})
+}
+
+// list publishes the roster if it has changed. The caller holds c.mu.
+func (c *Cluster) list() {
+	next := c.table.Roster(c.listed)
+	if slices.Equal(next, c.listed) {
+		return
+	}
+	c.listed = next
+	b, err := roster.Marshal(next)
+	if err == nil {
+		h := wire.SubgroupHeader{Group: uint64(time.Now().UnixMilli()), FirstObject: true}
+		err = c.roster.WriteObject(h, moqt.Object{}, b)
+	}
+	if err != nil {
+		c.log.Warn("cluster: the list of relays for clients is not updated", "err", err)
+	}
+}
+
+// Drain makes the relay one that leaves: the others take over its publishers, and send it no clients.
+// It does nothing if c is nil.
+func (c *Cluster) Drain() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leaving = true
+	select {
+	case c.left <- struct{}{}:
+	default:
+	}
+}
+
+// Redirect returns the URL of a relay with room for a client, or "" if there is none, c is nil or the relay
+// has left the cluster.
+func (c *Cluster) Redirect() string {
+	if c == nil || !c.running.Load() {
+		return ""
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.table.Redirect()
 }
 
 // receive verifies and handles a message. The caller holds c.mu.
@@ -255,12 +357,14 @@ func (c *Cluster) apply(route Route) {
 	before := c.offers[key]
 	delete(c.offers, key)
 	if route.ID != "" {
-		up := c.upstreams[route.ID]
-		if up == nil {
-			up = c.newUpstream(route.ID)
-			c.upstreams[route.ID] = up
+		up := c.upstream(route.next())
+		offer := &offer{up: up}
+		if route.Onward {
+			offer.withdraw = r.OfferOnward(route.Namespace, up)
+		} else {
+			offer.withdraw = r.Offer(route.Namespace, up)
 		}
-		c.offers[key] = &offer{up, r.Offer(route.Namespace, up)}
+		c.offers[key] = offer
 	}
 	if before != nil {
 		before.withdraw()
@@ -268,13 +372,24 @@ func (c *Cluster) apply(route Route) {
 	}
 }
 
+// upstream returns the upstream of a member. The caller holds c.mu.
+func (c *Cluster) upstream(id string) *upstream {
+	up := c.upstreams[id]
+	if up == nil {
+		up = c.newUpstream(id)
+		c.upstreams[id] = up
+	}
+	return up
+}
+
 // sweep logs relays that have joined or left, and closes the sessions of the latter. The caller holds
 // c.mu.
 func (c *Cluster) sweep() {
-	now := map[string]Member{}
+	now, changed := map[string]Member{}, false
 	for _, m := range c.table.Members() {
 		now[m.ID] = m
 		before, known := c.known[m.ID]
+		changed = changed || !known || before.Leaving != m.Leaving
 		switch {
 		case !known:
 			c.log.Info("cluster: relay found", "relay", m.Name, "url", m.URL, "region", m.Region)
@@ -287,13 +402,34 @@ func (c *Cluster) sweep() {
 		if _, there := now[id]; there {
 			continue
 		}
+		changed = true
 		c.log.Info("cluster: relay gone", "relay", m.Name, "url", m.URL)
 		if up := c.upstreams[id]; up != nil {
 			delete(c.upstreams, id)
 			up.close()
 		}
 	}
-	c.known = now
+	if c.known = now; changed {
+		c.list()
+		c.follow()
+	}
+}
+
+// listenForSilence looks for relays that no longer answer or cannot be reached. It notices a killed one before
+// that is gone from the table. The caller holds c.mu.
+func (c *Cluster) listenForSilence(now time.Time) {
+	for id, up := range c.upstreams {
+		s := up.open()
+		if s == nil {
+			c.table.Suspect(id, now.Sub(time.Unix(0, up.failed.Load())) < avoid)
+			continue
+		}
+		silent, probe := up.silence.Observe(now, s.Received())
+		if probe {
+			go s.Probe(suspectAfter)
+		}
+		c.table.Suspect(id, silent > suspectAfter+s.RTT())
+	}
 }
 
 // measure sets the costs of the paths in use. The caller holds c.mu.
@@ -334,6 +470,9 @@ type Stats struct {
 	Published int      // namespaces announced
 	Routes    int      // namespaces served by other relays
 	Upstreams int      // open sessions to other relays
+	// ClockError bounds the difference between this relay's clock and that of the relay that the others
+	// follow.
+	ClockError time.Duration
 	Counts
 }
 
@@ -349,7 +488,7 @@ func (c *Cluster) Stats() (s Stats) {
 	}
 	s = Stats{
 		Listen: c.listen, Members: c.table.Members(), Published: len(c.table.local), Routes: c.table.Routes(),
-		Counts: c.counts,
+		ClockError: c.time.clockError(time.Now()), Counts: c.counts,
 	}
 	for _, up := range c.upstreams {
 		if up.open() != nil {

@@ -73,11 +73,12 @@ func startLogging(t testing.TB, cfg Config, log *slog.Logger) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := router.New(router.Config{Relay: c.Relay, Log: quiet.Log})
+	r := router.New(router.Config{Relay: c.Relay, Near: c.Near, Log: quiet.Log})
 	n := &node{c, t, r, "moqt://" + ln.Addr().String(), devcert.Hash(cert)}
 	var wg sync.WaitGroup
 	ctx, stop := context.WithCancel(context.Background())
 	wg.Go(func() { n.r.ServeAll(ctx, ln) })
+	wg.Go(func() { n.r.RunClock(ctx) })
 	t.Cleanup(func() {
 		c.Leave(false)
 		stop()
@@ -203,7 +204,7 @@ func TestRogueMember(t *testing.T) {
 	for part := range uint64(parts) {
 		m := &Message{Kind: State, From: "rogue", Version: 1, Part: part, Parts: parts}
 		for i := range each {
-			m.Added = append(m.Added, moqt.Namespace{"rogue", fmt.Sprint(part), fmt.Sprint(i)})
+			m.Added = append(m.Added, Claim{Namespace: moqt.Namespace{"rogue", fmt.Sprint(part), fmt.Sprint(i)}})
 		}
 		send(m)
 	}
@@ -270,5 +271,111 @@ func TestMisadvertised(t *testing.T) {
 	_, err := b.dial(moqt.Handler{}).Subscribe(t.Context(), tr.Name(), moqt.SubscribeOptions{})
 	if err == nil {
 		t.Error("a viewer is served by the wrong relay")
+	}
+}
+
+// TestPublishedTracks checks that a client that asks for all tracks of a session receives those that
+// clients publish at each relay, such as viewers' receipts, once each, and only while it asks.
+func TestPublishedTracks(t *testing.T) {
+	cfg := Config{Secret: secretFile(t), Listen: "127.0.0.1:0"}
+	a := startNode(t, cfg)
+	cfg.Join = []string{a.Stats().Listen}
+	nodes := []*node{a, startNode(t, cfg), startNode(t, cfg)}
+	a.publish("one")
+	for _, n := range nodes {
+		sessiontest.Until(t, "all relays are known", func() bool { return len(n.Stats().Members) == 2 })
+	}
+	ns := moqt.Namespace{"holocast", "one"}
+	type received struct{ name, payload string }
+	monitor := func(n *node) chan received {
+		all := make(chan received, 100)
+		s := n.dial(moqt.Handler{Publish: func(req *moqt.PublishRequest) {
+			sub, err := req.Accept(moqt.SubscribeOptions{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			go func() {
+				for {
+					d, err := sub.AcceptDatagram(context.Background())
+					if err != nil {
+						return
+					}
+					select {
+					case all <- received{req.Track.Name, string(d.Payload)}:
+					default:
+					}
+				}
+			}()
+		}})
+		if err := s.SubscribeTracks(t.Context(), ns); err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	at, far := monitor(a), monitor(nodes[2])
+	for i, n := range nodes {
+		name := fmt.Sprint("receipts/", i)
+		tr := origin.NewTrack(moqt.TrackName{Namespace: ns, Name: name}, nil, origin.Limits{})
+		s := n.dial(moqt.Handler{})
+		pub, err := s.Publish(t.Context(), tr.Name(), tr.Info())
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { _ = origin.NewQueue(0).Attach(tr).Serve(origin.Publication{Publication: pub}) }()
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go func() {
+			for group := uint64(1); ctx.Err() == nil; group++ {
+				tr.SendDatagram(moqt.Datagram{Group: group, Payload: fmt.Append(nil, group)})
+				time.Sleep(10 * time.Millisecond)
+			}
+		}()
+	}
+	for name, all := range map[string]chan received{"at the publisher's relay": at, "at another relay": far} {
+		seen := map[received]int{}
+		tracks := map[string]int{}
+		for tracks["receipts/0"] < 5 || tracks["receipts/1"] < 5 || tracks["receipts/2"] < 5 {
+			r := <-all
+			if seen[r]++; seen[r] > 1 {
+				t.Fatalf("the monitor %s received %+v twice", name, r)
+			}
+			tracks[r.name]++
+		}
+	}
+	// The second relay has no monitor, so it receives no tracks of the others.
+	if tracks, _ := nodes[1].r.Stats(); len(tracks) != 1 {
+		t.Errorf("a relay without a monitor has %d tracks, want its own", len(tracks))
+	}
+}
+
+// TestClock checks that relays whose machines' clocks differ agree on the time of the one that joined
+// first, and that the next one takes its place without a step.
+func TestClock(t *testing.T) {
+	cfg := Config{Secret: secretFile(t), Listen: "127.0.0.1:0"}
+	a := startNode(t, cfg)
+	a.r.AdjustClock(time.Hour)
+	cfg.Join = []string{a.Stats().Listen}
+	b := startNode(t, cfg)
+	b.r.AdjustClock(-80 * time.Millisecond)
+	c := startNode(t, cfg)
+	apart := func(x, y *node) time.Duration { return (x.r.ClockOffset() - y.r.ClockOffset()).Abs() }
+	within := 20 * time.Millisecond
+	sessiontest.Until(t, "the clocks agree", func() bool { return apart(a, b) < within && apart(a, c) < within })
+	sessiontest.Until(t, "the error is known", func() bool { return b.Stats().ClockError > 0 })
+	if e := b.Stats().ClockError; e < apart(a, b) {
+		t.Errorf("the clocks differ by %v, the error is said to be %v at most", apart(a, b), e)
+	}
+	if e := a.Stats().ClockError; e != 0 {
+		t.Errorf("the reference has an error of %v", e)
+	}
+	before := b.r.ClockOffset()
+	a.Leave(false)
+	sessiontest.Until(t, "the second relay is the reference", func() bool {
+		return len(b.Stats().Members) == 1 && b.Stats().ClockError == 0
+	})
+	time.Sleep(3 * time.Second)
+	if moved := (b.r.ClockOffset() - before).Abs(); moved > within || apart(b, c) > within {
+		t.Errorf("the new reference's clock moved by %v; the clocks are %v apart", moved, apart(b, c))
 	}
 }

@@ -17,13 +17,15 @@ const DefaultListen = ":6222"
 type Config struct {
 	// Name is the cluster's name. "" means that the relay is in no cluster.
 	Name string `yaml:"name"`
-	// Region names the relay's location. Paths within a region are preferred.
+	// Region names the relay's location. A session of another region is received once per region.
 	Region string `yaml:"region"`
 	// Secret is the file with the secret that all relays of the cluster share.
 	Secret string `yaml:"secret"`
 	// Advertise is the moqt:// URL at which other relays reach this one. "" derives it from the
 	// address that the relay listens on.
 	Advertise string `yaml:"advertise"`
+	// Public is the moqt:// URL at which clients reach this relay. "" means Advertise.
+	Public string `yaml:"public"`
 	// Listen is the TCP address for the routes of other relays.
 	Listen string `yaml:"listen"`
 	// Join lists addresses of other relays' cluster ports. One that is reachable suffices.
@@ -38,13 +40,13 @@ func (c *Config) Enabled() bool { return c.Name != "" }
 // Validate returns an error that begins with the name of the invalid setting. It reads no files.
 func (c *Config) Validate() error {
 	if !c.Enabled() {
-		if c.Region != "" || c.Secret != "" || c.Advertise != "" || len(c.Join) > 0 || c.NATS != "" {
+		if c.Region != "" || c.Secret != "" || c.Advertise != "" || c.Public != "" || len(c.Join) > 0 || c.NATS != "" {
 			return errors.New("cluster.name is needed for the other settings of cluster")
 		}
 		return nil
 	}
 	for _, text := range []struct{ setting, value string }{
-		{"name", c.Name}, {"region", c.Region}, {"advertise", c.Advertise},
+		{"name", c.Name}, {"region", c.Region}, {"advertise", c.Advertise}, {"public", c.Public},
 	} {
 		if len(text.value) > maxText {
 			return fmt.Errorf("cluster.%s is longer than %d bytes", text.setting, maxText)
@@ -59,10 +61,10 @@ func (c *Config) Validate() error {
 	case c.NATS != "" && len(c.Join) > 0:
 		return errors.New("cluster.join has no effect with cluster.nats; remove one of them")
 	}
-	if c.Advertise != "" {
-		u, err := url.Parse(c.Advertise)
-		if err != nil || u.Scheme != "moqt" || u.Hostname() == "" || u.Path != "" {
-			return fmt.Errorf("cluster.advertise: %q is not of the form moqt://HOST:PORT", c.Advertise)
+	for _, address := range []struct{ setting, value string }{{"advertise", c.Advertise}, {"public", c.Public}} {
+		u, err := url.Parse(address.value)
+		if address.value != "" && (err != nil || u.Scheme != "moqt" || u.Hostname() == "" || u.Path != "") {
+			return fmt.Errorf("cluster.%s: %q is not of the form moqt://HOST:PORT", address.setting, address.value)
 		}
 	}
 	if c.NATS != "" {

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -32,7 +33,7 @@ const (
 	// maxPart limits the bytes of namespaces per State or Change.
 	maxPart = 256 << 10
 	maxText = 512 // bytes of a name, region or URL
-	format  = 1   // version of the encoding
+	format  = 2   // version of the encoding
 )
 
 // Message is a message between relays.
@@ -43,19 +44,40 @@ type Message struct {
 	Version uint64
 
 	Info   // Hello
+	Load   // Hello
 	Digest // Hello
 
 	To string // Request: ID of the relay that is asked
 
-	Part, Parts    uint64 // State
-	Added, Removed []moqt.Namespace
+	Part, Parts uint64 // State
+	Added       []Claim
+	Removed     []moqt.Namespace
+}
+
+// Claim is a namespace that a relay serves.
+type Claim struct {
+	moqt.Namespace
+	Time uint64 // when its publisher claimed it, in UNIX microseconds
 }
 
 // Info describes a relay.
 type Info struct {
 	Name, Region string
 	URL          string   // for sessions of other relays
+	Public       string   // for clients; "" means URL
 	Hash         [32]byte // SHA-256 of its certificate
+	SelfSigned   bool     // clients can verify the certificate by its hash only
+	Since        uint64   // when it joined, in UNIX microseconds
+}
+
+// public returns the URL for clients.
+func (i *Info) public() string { return cmp.Or(i.Public, i.URL) }
+
+// Load describes how many sessions a relay has and can take.
+type Load struct {
+	Sessions uint64
+	Room     uint64 // further sessions that it can take
+	Leaving  bool   // it takes no sessions, and its publishers move
 }
 
 // Digest summarizes a set of namespaces.
@@ -65,9 +87,9 @@ type Digest struct {
 }
 
 // add adds a namespace, or removes it if sign is -1.
-func (d *Digest) add(ns moqt.Namespace, sign int) {
+func (d *Digest) add(c Claim, sign int) {
 	h := fnv.New64a()
-	_, _ = h.Write(appendNamespace(nil, ns))
+	_, _ = h.Write(c.append(nil))
 	d.Count += uint64(sign)
 	d.Sum += uint64(sign) * h.Sum64()
 }
@@ -79,10 +101,14 @@ func (m *Message) Append(b []byte) []byte {
 	b = wire.AppendVarint(b, m.Version)
 	switch m.Kind {
 	case Hello:
-		for _, text := range []string{m.Name, m.Region, m.URL} {
+		for _, text := range []string{m.Name, m.Region, m.URL, m.Public} {
 			b = appendText(b, text)
 		}
 		b = append(b, m.Hash[:]...)
+		for _, n := range []uint64{m.Since, m.Sessions, m.Room} {
+			b = wire.AppendVarint(b, n)
+		}
+		b = append(b, flag(m.SelfSigned)|flag(m.Leaving)<<1)
 		b = wire.AppendVarint(b, m.Count)
 		b = binary.BigEndian.AppendUint64(b, m.Sum)
 	case Request:
@@ -90,10 +116,13 @@ func (m *Message) Append(b []byte) []byte {
 	case State:
 		b = wire.AppendVarint(b, m.Part)
 		b = wire.AppendVarint(b, m.Parts)
-		b = appendNamespaces(b, m.Added)
+		b = appendClaims(b, m.Added)
 	case Change:
-		b = appendNamespaces(b, m.Added)
-		b = appendNamespaces(b, m.Removed)
+		b = appendClaims(b, m.Added)
+		b = wire.AppendVarint(b, uint64(len(m.Removed)))
+		for _, ns := range m.Removed {
+			b = appendNamespace(b, ns)
+		}
 	}
 	return b
 }
@@ -108,12 +137,23 @@ func appendNamespace(b []byte, ns moqt.Namespace) []byte {
 	return b
 }
 
-func appendNamespaces(b []byte, list []moqt.Namespace) []byte {
+func (c Claim) append(b []byte) []byte {
+	return wire.AppendVarint(appendNamespace(b, c.Namespace), c.Time)
+}
+
+func appendClaims(b []byte, list []Claim) []byte {
 	b = wire.AppendVarint(b, uint64(len(list)))
-	for _, ns := range list {
-		b = appendNamespace(b, ns)
+	for _, c := range list {
+		b = c.append(b)
 	}
 	return b
+}
+
+func flag(set bool) byte {
+	if set {
+		return 1
+	}
+	return 0
 }
 
 // Parse parses a message. It refuses messages with anything after them, and namespaces that a relay
@@ -126,8 +166,13 @@ func Parse(b []byte) (*Message, error) {
 	m := &Message{Kind: Kind(r.byte()), From: r.text(), Version: r.varint()}
 	switch m.Kind {
 	case Hello:
-		m.Name, m.Region, m.URL = r.text(), r.text(), r.text()
+		m.Name, m.Region, m.URL, m.Public = r.text(), r.text(), r.text(), r.text()
 		copy(m.Hash[:], r.take(uint64(len(m.Hash))))
+		m.Since, m.Sessions, m.Room = r.varint(), r.varint(), r.varint()
+		flags := r.byte()
+		if m.SelfSigned, m.Leaving = flags&1 != 0, flags&2 != 0; flags > 3 {
+			r.fail(errors.New("unknown flags"))
+		}
 		m.Count = r.varint()
 		if sum := r.take(8); sum != nil {
 			m.Sum = binary.BigEndian.Uint64(sum)
@@ -135,12 +180,12 @@ func Parse(b []byte) (*Message, error) {
 	case Request:
 		m.To = r.text()
 	case State:
-		m.Part, m.Parts, m.Added = r.varint(), r.varint(), r.namespaces()
+		m.Part, m.Parts, m.Added = r.varint(), r.varint(), list(&r, r.claim)
 		if m.Part >= m.Parts {
 			r.fail(errors.New("part beyond the last"))
 		}
 	case Change:
-		m.Added, m.Removed = r.namespaces(), r.namespaces()
+		m.Added, m.Removed = list(&r, r.claim), list(&r, r.namespace)
 	case Bye:
 	default:
 		r.fail(fmt.Errorf("message of unknown kind %d", m.Kind))
@@ -207,44 +252,55 @@ func (r *reader) bytes(limit uint64) string {
 
 func (r *reader) text() string { return r.bytes(maxText) }
 
-func (r *reader) namespaces() (list []moqt.Namespace) {
+// list reads a list of namespaces.
+func list[T any](r *reader, item func() T) (all []T) {
 	n := r.varint()
 	if n > MaxNamespaces {
 		r.fail(fmt.Errorf("%d namespaces exceed %d", n, MaxNamespaces))
 	}
 	for range n {
-		fields := r.varint()
-		if fields > wire.MaxNamespaceFields {
-			r.fail(fmt.Errorf("namespace of %d fields", fields))
-		}
-		var ns moqt.Namespace
-		for range fields {
-			if r.err != nil {
-				return nil
-			}
-			ns = append(ns, r.bytes(wire.MaxFullTrackName))
-		}
+		one := item()
 		if r.err != nil {
 			return nil
 		}
-		if err := (moqt.TrackName{Namespace: ns}).Validate(); err != nil {
-			r.fail(err)
-		} else if len(ns) == 0 || ns[0] == clock.Namespace {
-			r.fail(fmt.Errorf("namespace %q is reserved", ns.String()))
-		}
-		list = append(list, ns)
+		all = append(all, one)
 	}
-	return list
+	return all
+}
+
+func (r *reader) claim() Claim { return Claim{r.namespace(), r.varint()} }
+
+func (r *reader) namespace() (ns moqt.Namespace) {
+	fields := r.varint()
+	if fields > wire.MaxNamespaceFields {
+		r.fail(fmt.Errorf("namespace of %d fields", fields))
+	}
+	for range fields {
+		if r.err != nil {
+			return nil
+		}
+		ns = append(ns, r.bytes(wire.MaxFullTrackName))
+	}
+	if r.err != nil {
+		return nil
+	}
+	if err := (moqt.TrackName{Namespace: ns}).Validate(); err != nil {
+		r.fail(err)
+	} else if len(ns) == 0 || ns[0] == clock.Namespace {
+		r.fail(fmt.Errorf("namespace %q is reserved", ns.String()))
+	}
+	return ns
 }
 
 // split divides namespaces into parts of limited size; there is at least one.
-func split(list []moqt.Namespace) (parts [][]moqt.Namespace) {
+func split[T any](list []T, namespace func(T) moqt.Namespace) (parts [][]T) {
 	for {
 		size, n := 0, 0
 		for n < len(list) && (n == 0 || size < maxPart) {
-			for _, field := range list[n] {
+			for _, field := range namespace(list[n]) {
 				size += len(field) + 2
 			}
+			size += claimSize
 			n++
 		}
 		parts = append(parts, list[:n])
@@ -253,3 +309,6 @@ func split(list []moqt.Namespace) (parts [][]moqt.Namespace) {
 		}
 	}
 }
+
+// claimSize bounds the bytes of a claim besides its fields.
+const claimSize = 10

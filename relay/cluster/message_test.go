@@ -10,14 +10,15 @@ import (
 
 var messages = map[string]*Message{
 	"hello": {
-		Kind: Hello, From: "a", Version: 1 << 50, Info: Info{"relay", "eu", "moqt://relay:4443", [32]byte{1, 31: 2}},
-		Digest: Digest{3, 1 << 63},
+		Kind: Hello, From: "a", Version: 1 << 50, Digest: Digest{3, 1 << 63},
+		Info: Info{"relay", "eu", "moqt://relay:4443", "moqt://relay.example", [32]byte{1, 31: 2}, true, 1 << 50},
+		Load: Load{7, 4089, true},
 	},
 	"change": {
-		Kind: Change, From: "a", Version: 2, Added: []moqt.Namespace{{"holocast", "\xff\x00"}},
+		Kind: Change, From: "a", Version: 2, Added: []Claim{{moqt.Namespace{"holocast", "\xff\x00"}, 1 << 50}},
 		Removed: []moqt.Namespace{{"x"}},
 	},
-	"state":   {Kind: State, From: "a", Part: 1, Parts: 2, Added: []moqt.Namespace{{"a"}, {"b", "c"}}},
+	"state":   {Kind: State, From: "a", Part: 1, Parts: 2, Added: []Claim{{moqt.Namespace{"a"}, 1}, {moqt.Namespace{"b", "c"}, 2}}},
 	"request": {Kind: Request, From: "a", To: "b"},
 	"bye":     {Kind: Bye, From: "a", Version: 9},
 }
@@ -42,7 +43,7 @@ func TestMessages(t *testing.T) {
 		"the empty namespace": {}, "the relay's namespace": {".relay", "x"}, "an empty field": {"a", ""},
 		"33 fields": make(moqt.Namespace, 33),
 	} {
-		m := &Message{Kind: Change, From: "a", Added: []moqt.Namespace{ns}}
+		m := &Message{Kind: Change, From: "a", Added: []Claim{{Namespace: ns}}}
 		if _, err := Parse(m.Append(nil)); err == nil {
 			t.Errorf("%s is accepted", name)
 		}

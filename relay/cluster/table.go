@@ -2,10 +2,14 @@ package cluster
 
 import (
 	"cmp"
+	"encoding/hex"
+	"hash/fnv"
+	"maps"
 	"slices"
 	"time"
 
 	"holocast/internal/moqt"
+	"holocast/internal/roster"
 )
 
 // Times of the protocol.
@@ -28,6 +32,18 @@ const hysteresis = 0.8
 // measured.
 const regionCost = 50
 
+// leavingCost is the cost of a path to a relay that leaves or does not answer, so that any other path
+// replaces it.
+const leavingCost = 1e6
+
+// gatewayAfter is the time for which a relay must have been known before it is a gateway. It has the routes
+// of the others by then.
+const gatewayAfter = 2 * time.Second
+
+// contestAge is how long two relays must claim a namespace until the later one gives it up. It exceeds the
+// idle timeout of sessions.
+const contestAge = 6 * time.Second
+
 // Table holds the routes of a cluster as known to one relay. It does no I/O and reads no clock. Its
 // methods return the messages to send, and record the routes that changed for Changes.
 type Table struct {
@@ -35,13 +51,22 @@ type Table struct {
 	info Info
 
 	version uint64
-	local   map[string]moqt.Namespace
+	local   map[string]Claim
 	digest  Digest
+	load    Load
+
+	// single means that a namespace has one owner. contested holds the namespaces that another relay
+	// claims too, with the time at which this was noticed, and lost those that this relay must give up.
+	single    bool
+	contested map[string]time.Time
+	lost      []Lost
 
 	members map[string]*member
 	heard   time.Time // last message of any member
 	resumed time.Time // first message after none was heard for a while
 	said    time.Time // last Hello
+	now     time.Time // last Tick
+	swept   time.Time // last sweep
 	stated  time.Time // last State
 	asked   bool      // a State is due
 
@@ -53,32 +78,51 @@ type Table struct {
 // member is another relay.
 type member struct {
 	Info
-	seen, asked time.Time
+	Load
+	redirected  uint64 // clients sent to it since its last Hello
+	first, seen time.Time
+	settled     bool // known for gatewayAfter
+	suspect     bool // does not answer
+	asked       time.Time
 	said        Digest // of its last Hello
 	saidVersion uint64
 
 	version    uint64
 	digest     Digest
-	namespaces map[string]moqt.Namespace
-	parts      []moqt.Namespace // of an incomplete State
-	part       uint64           // the next one
-	partsOf    uint64           // version of the incomplete State
-	excess     bool             // it announced more than MaxNamespaces; the rest is ignored
-	cost       float64          // measured round-trip time in milliseconds; 0 = unknown
+	namespaces map[string]Claim
+	parts      []Claim // of an incomplete State
+	part       uint64  // the next one
+	partsOf    uint64  // version of the incomplete State
+	excess     bool    // it announced more than MaxNamespaces; the rest is ignored
+	cost       float64 // measured round-trip time in milliseconds; 0 = unknown
 }
 
 // Route is the relay that serves a namespace.
 type Route struct {
 	Namespace moqt.Namespace
-	ID        string // relay that serves it; "" = none
+	ID        string // relay of the publisher; "" = none
+	// Via is the gateway through which this relay reaches that relay in another region, or "". Onward means
+	// that this relay is the gateway for its region.
+	Via    string
+	Onward bool
+}
+
+// next returns the ID of the relay to subscribe at.
+func (r *Route) next() string { return cmp.Or(r.Via, r.ID) }
+
+// Lost is a namespace of which another relay has the first publisher.
+type Lost struct {
+	Namespace moqt.Namespace
+	To        string // name of that relay
 }
 
 // NewTable returns a table for a relay. version must exceed the versions of an earlier table with the
-// same id.
-func NewTable(id string, info Info, version uint64) *Table {
+// same id. single means that a namespace has one owner, the first.
+func NewTable(id string, info Info, version uint64, single bool) *Table {
 	return &Table{
-		id: id, info: info, version: version,
-		local: map[string]moqt.Namespace{}, members: map[string]*member{}, routes: map[string]Route{},
+		id: id, info: info, version: version, single: single,
+		local: map[string]Claim{}, contested: map[string]time.Time{},
+		members: map[string]*member{}, routes: map[string]Route{},
 		changed: map[string]moqt.Namespace{},
 	}
 }
@@ -86,43 +130,63 @@ func NewTable(id string, info Info, version uint64) *Table {
 // SetHash changes the hash of the relay's certificate.
 func (t *Table) SetHash(hash [32]byte) { t.info.Hash = hash }
 
+// SetLoad changes the load that the next Hello reports. It returns a Hello if the relay begins to leave.
+func (t *Table) SetLoad(l Load) (send []*Message) {
+	began := l.Leaving && !t.load.Leaving
+	if t.load = l; began {
+		send = append(send, t.hello())
+	}
+	return send
+}
+
 // Publish changes the namespaces published at this relay. Namespaces beyond MaxNamespaces are not
 // announced.
-func (t *Table) Publish(published, withdrawn []moqt.Namespace) (send []*Message) {
-	var added, removed []moqt.Namespace
+func (t *Table) Publish(now time.Time, published, withdrawn []moqt.Namespace) []*Message {
+	var claims []Claim
+	for _, ns := range published {
+		claims = append(claims, Claim{ns, uint64(now.UnixMicro())})
+	}
+	return t.claim(now, claims, withdrawn)
+}
+
+func (t *Table) claim(now time.Time, claims []Claim, withdrawn []moqt.Namespace) (send []*Message) {
+	var added []Claim
+	var removed []moqt.Namespace
 	for _, ns := range withdrawn {
-		if key := ns.String(); t.local[key] != nil {
+		key := ns.String()
+		if c, own := t.local[key]; own {
 			delete(t.local, key)
+			t.digest.add(c, -1)
+			t.changed[key] = ns
 			removed = append(removed, ns)
 		}
 	}
-	for _, ns := range published {
-		if key := ns.String(); t.local[key] == nil && len(t.local) < MaxNamespaces {
-			t.local[key] = ns
-			added = append(added, ns)
+	for _, c := range claims {
+		key := c.String()
+		if _, own := t.local[key]; !own && len(t.local) < MaxNamespaces {
+			t.local[key] = c
+			t.digest.add(c, 1)
+			t.changed[key] = c.Namespace
+			t.contest(now, key)
+			added = append(added, c)
 		}
 	}
-	for i, list := range [][]moqt.Namespace{added, removed} {
-		for _, part := range split(list) {
-			if len(part) == 0 {
-				continue
-			}
-			for _, ns := range part {
-				t.digest.add(ns, 1-2*i)
-				t.changed[ns.String()] = ns
-			}
+	for _, part := range split(added, claimed) {
+		if len(part) > 0 {
 			t.version++
-			m := &Message{Kind: Change, From: t.id, Version: t.version}
-			if i == 0 {
-				m.Added = part
-			} else {
-				m.Removed = part
-			}
-			send = append(send, m)
+			send = append(send, &Message{Kind: Change, From: t.id, Version: t.version, Added: part})
+		}
+	}
+	for _, part := range split(removed, func(ns moqt.Namespace) moqt.Namespace { return ns }) {
+		if len(part) > 0 {
+			t.version++
+			send = append(send, &Message{Kind: Change, From: t.id, Version: t.version, Removed: part})
 		}
 	}
 	return send
 }
+
+func claimed(c Claim) moqt.Namespace { return c.Namespace }
 
 // Start returns the first messages.
 func (t *Table) Start(now time.Time) []*Message {
@@ -134,7 +198,7 @@ func (t *Table) Start(now time.Time) []*Message {
 func (t *Table) Leave() []*Message { return []*Message{{Kind: Bye, From: t.id, Version: t.version}} }
 
 func (t *Table) hello() *Message {
-	return &Message{Kind: Hello, From: t.id, Version: t.version, Info: t.info, Digest: t.digest}
+	return &Message{Kind: Hello, From: t.id, Version: t.version, Info: t.info, Load: t.load, Digest: t.digest}
 }
 
 // Receive handles a message.
@@ -159,7 +223,7 @@ func (t *Table) Receive(now time.Time, m *Message) (send []*Message) {
 		t.full++
 		return send
 	case o == nil:
-		o = &member{namespaces: map[string]moqt.Namespace{}}
+		o = &member{namespaces: map[string]Claim{}, first: now}
 		t.members[m.From] = o
 	}
 	if now.Sub(t.heard) > heardLater {
@@ -168,12 +232,13 @@ func (t *Table) Receive(now time.Time, m *Message) (send []*Message) {
 	o.seen, t.heard = now, now
 	switch m.Kind {
 	case Hello:
-		if o.Info != m.Info {
-			for _, ns := range o.namespaces {
-				t.changed[ns.String()] = ns
+		if o.Info != m.Info || o.Leaving != m.Leaving {
+			t.choosePaths(o)
+			if o.settled && t.near(o) || m.Region == t.info.Region {
+				t.chooseGateways()
 			}
 		}
-		o.Info, o.said, o.saidVersion = m.Info, m.Digest, m.Version
+		o.Info, o.Load, o.redirected, o.said, o.saidVersion = m.Info, m.Load, 0, m.Digest, m.Version
 	case Change:
 		if m.Version != o.version+1 {
 			break // a State follows the next Hello
@@ -182,17 +247,17 @@ func (t *Table) Receive(now time.Time, m *Message) (send []*Message) {
 		for _, ns := range m.Removed {
 			t.drop(o, ns)
 		}
-		for _, ns := range m.Added {
-			t.learn(o, ns)
+		for _, c := range m.Added {
+			t.learn(now, o, c)
 		}
 	case State:
-		t.receiveState(o, m)
+		t.receiveState(now, o, m)
 	}
 	return append(send, t.ask(now, m.From, o)...)
 }
 
 // receiveState collects the parts of a State, which arrive in order, and applies them.
-func (t *Table) receiveState(o *member, m *Message) {
+func (t *Table) receiveState(now time.Time, o *member, m *Message) {
 	if m.Version < o.version {
 		return
 	}
@@ -207,43 +272,111 @@ func (t *Table) receiveState(o *member, m *Message) {
 		return
 	}
 	kept := map[string]bool{}
-	for _, ns := range o.parts {
-		kept[ns.String()] = true
+	for _, c := range o.parts {
+		kept[c.String()] = true
 	}
-	for key, ns := range o.namespaces {
+	for key, c := range o.namespaces {
 		if !kept[key] {
-			t.drop(o, ns)
+			t.drop(o, c.Namespace)
 		}
 	}
 	o.excess = false
-	for _, ns := range o.parts {
-		t.learn(o, ns)
+	for _, c := range o.parts {
+		t.learn(now, o, c)
 	}
 	o.version, o.parts, o.part = m.Version, nil, 0
 }
 
-func (t *Table) learn(o *member, ns moqt.Namespace) {
-	key := ns.String()
-	if _, known := o.namespaces[key]; known {
-		return
+func (t *Table) learn(now time.Time, o *member, c Claim) {
+	key := c.String()
+	if known, ok := o.namespaces[key]; ok {
+		if known.Time == c.Time {
+			return
+		}
+		t.drop(o, c.Namespace)
 	}
 	if len(o.namespaces) >= MaxNamespaces {
 		o.excess = true
 		return
 	}
-	o.namespaces[key] = ns
-	o.digest.add(ns, 1)
-	t.changed[key] = ns
+	o.namespaces[key] = c
+	o.digest.add(c, 1)
+	t.changed[key] = c.Namespace
+	t.contest(now, key)
 }
 
 func (t *Table) drop(o *member, ns moqt.Namespace) {
 	key := ns.String()
-	if _, known := o.namespaces[key]; !known {
+	c, known := o.namespaces[key]
+	if !known {
 		return
 	}
 	delete(o.namespaces, key)
-	o.digest.add(ns, -1)
+	o.digest.add(c, -1)
 	t.changed[key] = ns
+}
+
+// choosePaths chooses the paths to all namespaces of a member again.
+func (t *Table) choosePaths(o *member) {
+	for key, c := range o.namespaces {
+		t.changed[key] = c.Namespace
+	}
+}
+
+// contest notes a namespace if this relay and another one claim it.
+func (t *Table) contest(now time.Time, key string) {
+	if _, own := t.local[key]; !own || !t.single {
+		return
+	}
+	for _, o := range t.members {
+		if _, has := o.namespaces[key]; has {
+			if _, noted := t.contested[key]; !noted {
+				t.contested[key] = now
+			}
+			return
+		}
+	}
+}
+
+// settle gives up the namespaces that another relay claimed first. It waits for contestAge, during which
+// all relays that claim it are heard, since a publisher that moves or reconnects has two claims until its
+// old session ends.
+func (t *Table) settle(now time.Time) {
+	for key, since := range t.contested {
+		own, has := t.local[key]
+		first, to, others, cut := own.Time, t.id, false, false
+		var name string
+		for id, o := range t.members {
+			c, claims := o.namespaces[key]
+			if !claims || o.Leaving {
+				continue
+			}
+			if now.Sub(o.seen) > Silence { // it may have no publisher any more
+				cut = true
+				continue
+			}
+			others = true
+			if c.Time < first || c.Time == first && id < to {
+				first, to, name = c.Time, id, o.Name
+			}
+		}
+		switch {
+		case cut && has:
+			t.contested[key] = now
+		case !has || !others:
+			delete(t.contested, key)
+		case to != t.id && now.Sub(since) >= contestAge:
+			delete(t.contested, key)
+			t.lost = append(t.lost, Lost{own.Namespace, name})
+		}
+	}
+}
+
+// Lost returns the namespaces that this relay lost since the last call.
+func (t *Table) Lost() []Lost {
+	lost := t.lost
+	t.lost = nil
+	return lost
 }
 
 // ask requests a member's State, at most once per Heartbeat, if its Hello differs from the table.
@@ -266,11 +399,7 @@ func (t *Table) state(now time.Time) (send []*Message) {
 	}
 	t.asked, t.stated, t.said = false, now, now
 	send = []*Message{t.hello()}
-	list := make([]moqt.Namespace, 0, len(t.local))
-	for _, ns := range t.local {
-		list = append(list, ns)
-	}
-	parts := split(list)
+	parts := split(slices.Collect(maps.Values(t.local)), claimed)
 	for i, part := range parts {
 		send = append(send, &Message{
 			Kind: State, From: t.id, Version: t.version, Part: uint64(i), Parts: uint64(len(parts)), Added: part,
@@ -281,6 +410,22 @@ func (t *Table) state(now time.Time) (send []*Message) {
 
 // Tick sends due messages and removes relays that have left. Call it a few times per Heartbeat.
 func (t *Table) Tick(now time.Time) (send []*Message) {
+	t.now = now
+	if now.Sub(t.swept) >= Heartbeat/2 {
+		t.swept = now
+		t.sweep(now)
+	}
+	t.settle(now)
+	send = t.state(now)
+	if now.Sub(t.said) >= Heartbeat {
+		t.said = now
+		send = append(send, t.hello())
+	}
+	return send
+}
+
+// sweep removes members that have left.
+func (t *Table) sweep(now time.Time) {
 	for id, o := range t.members {
 		seen := o.seen
 		if t.resumed.After(seen) {
@@ -292,20 +437,22 @@ func (t *Table) Tick(now time.Time) (send []*Message) {
 		case o.part > 0 && now.Sub(o.asked) > Silence: // the rest of its State was lost
 			o.parts, o.part = nil, 0
 		}
+		if !o.settled && now.Sub(o.first) >= gatewayAfter {
+			o.settled = true
+			if t.near(o) {
+				t.chooseGateways()
+			}
+		}
 	}
-	send = t.state(now)
-	if now.Sub(t.said) >= Heartbeat {
-		t.said = now
-		send = append(send, t.hello())
-	}
-	return send
 }
 
 func (t *Table) remove(id string) {
-	for key, ns := range t.members[id].namespaces {
-		t.changed[key] = ns
-	}
+	o := t.members[id]
 	delete(t.members, id)
+	t.choosePaths(o)
+	if t.near(o) {
+		t.chooseGateways()
+	}
 }
 
 // SetCost sets the measured round-trip time to a member, in milliseconds.
@@ -315,14 +462,28 @@ func (t *Table) SetCost(id string, cost float64) {
 		return
 	}
 	o.cost = cost
-	for key, ns := range o.namespaces {
-		t.changed[key] = ns
+	t.choosePaths(o)
+}
+
+// Suspect records whether a member does not answer. Until it does or is gone, other relays replace it
+// where they can: this relay passes by a gateway, and prefers other relays that serve a namespace.
+func (t *Table) Suspect(id string, yes bool) {
+	o := t.members[id]
+	if o == nil || o.suspect == yes {
+		return
+	}
+	o.suspect = yes
+	t.choosePaths(o)
+	if t.near(o) {
+		t.chooseGateways()
 	}
 }
 
 // costOf returns the cost of the path to a member.
 func (t *Table) costOf(o *member) float64 {
 	switch {
+	case o.Leaving, o.suspect:
+		return leavingCost
 	case o.cost > 0:
 		return o.cost
 	case o.Region == t.info.Region:
@@ -331,21 +492,65 @@ func (t *Table) costOf(o *member) float64 {
 	return regionCost
 }
 
+// near reports whether a member is in this relay's region.
+func (t *Table) near(o *member) bool { return o.Region != "" && o.Region == t.info.Region }
+
+// chooseGateways chooses the gateways of all namespaces again.
+func (t *Table) chooseGateways() {
+	for key, route := range t.routes {
+		t.changed[key] = route.Namespace
+	}
+}
+
+// gateway returns the ID of the relay of this region that passes a namespace of another region on to the
+// others. All relays of the region choose the same one once they know each other; a relay that joins or
+// leaves moves its own share of the namespaces only (rendezvous hashing).
+func (t *Table) gateway(key string) string {
+	best, most := t.id, weight(t.id, key)
+	for id, o := range t.members {
+		if !t.near(o) || !o.settled || o.Leaving {
+			continue
+		}
+		if w := weight(id, key); w > most || w == most && id < best {
+			best, most = id, w
+		}
+	}
+	return best
+}
+
+func weight(id, key string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(id))
+	_, _ = h.Write([]byte(key))
+	x := h.Sum64() // whose high bits depend little on the last bytes
+	x ^= x >> 32
+	x *= 0x9e3779b97f4a7c15
+	return x ^ x>>32
+}
+
 // Changes returns the routes that changed since its last call. A namespace published at this relay has
 // no route.
 func (t *Table) Changes() (list []Route) {
 	for key, ns := range t.changed {
-		before := t.routes[key].ID
-		next := t.choose(key, before)
-		if next == before {
+		before := t.routes[key]
+		route := Route{Namespace: ns, ID: t.choose(key, before.ID)}
+		if o := t.members[route.ID]; o != nil && t.info.Region != "" && !t.near(o) {
+			switch id := t.gateway(key); {
+			case id == t.id:
+				route.Onward = true
+			case !t.members[id].suspect:
+				route.Via = id
+			}
+		}
+		if route.ID == before.ID && route.Via == before.Via && route.Onward == before.Onward {
 			continue
 		}
-		if next == "" {
+		if route.ID == "" {
 			delete(t.routes, key)
 		} else {
-			t.routes[key] = Route{ns, next}
+			t.routes[key] = route
 		}
-		list = append(list, Route{ns, next})
+		list = append(list, route)
 	}
 	clear(t.changed)
 	return list
@@ -354,8 +559,8 @@ func (t *Table) Changes() (list []Route) {
 // choose returns the ID of the relay with the cheapest path, or the current one unless that path is
 // much cheaper.
 func (t *Table) choose(key, current string) string {
-	if _, own := t.local[key]; own {
-		return ""
+	if _, own := t.local[key]; own || t.load.Leaving && current == "" {
+		return "" // the publisher of a relay that leaves serves it until its clients have moved
 	}
 	best, lowest, now := "", 0.0, -1.0
 	for id, o := range t.members {
@@ -379,6 +584,7 @@ func (t *Table) choose(key, current string) string {
 // Member is a relay as seen by a Table.
 type Member struct {
 	Info
+	Load
 	ID         string
 	Seen       time.Time
 	Namespaces int
@@ -390,10 +596,103 @@ type Member struct {
 func (t *Table) Members() []Member {
 	list := make([]Member, 0, len(t.members))
 	for id, o := range t.members {
-		list = append(list, Member{o.Info, id, o.seen, len(o.namespaces), o.excess, o.cost})
+		list = append(list, Member{o.Info, o.Load, id, o.seen, len(o.namespaces), o.excess, o.cost})
 	}
 	slices.SortFunc(list, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
 	return list
+}
+
+// Redirect returns the URL of the relay that a client should use instead of this one, or "" if none has
+// room: of those in the region, or else of all, the one with the fewest sessions. The URL's fragment is the
+// hash of the relay's certificate if clients need it.
+func (t *Table) Redirect() string {
+	var best *member
+	for _, o := range t.members {
+		if o.Leaving || o.redirected >= o.Room || t.now.Sub(o.seen) > Silence {
+			continue
+		}
+		if best == nil || t.before(o, best) {
+			best = o
+		}
+	}
+	if best == nil {
+		return ""
+	}
+	best.redirected++
+	if best.SelfSigned {
+		return best.public() + "#" + hex.EncodeToString(best.Hash[:])
+	}
+	return best.public()
+}
+
+// before reports whether clients of this relay should prefer a to b.
+func (t *Table) before(a, b *member) bool {
+	if near := a.Region == t.info.Region; near != (b.Region == t.info.Region) {
+		return near
+	}
+	x, y := a.Sessions+a.redirected, b.Sessions+b.redirected
+	return x < y || x == y && a.URL < b.URL
+}
+
+// Reference returns the ID of the relay whose clock the others follow, or "" if it is this one: the relay
+// that joined first.
+func (t *Table) Reference() (id string) {
+	since, first := t.info.Since, t.id
+	for other, o := range t.members {
+		if o.Since < since || o.Since == since && other < first {
+			since, first, id = o.Since, other, other
+		}
+	}
+	return id
+}
+
+// maxRoster is the number of relays in a roster.
+const maxRoster = 3
+
+// Roster returns the relays that clients may use instead of this one. It keeps those in before as long as
+// they are there, and otherwise chooses as Redirect does.
+func (t *Table) Roster(before []roster.Relay) (list []roster.Relay) {
+	var fit []*member
+	for _, o := range t.members {
+		if !o.Leaving && o.Room > 0 {
+			fit = append(fit, o)
+		}
+	}
+	slices.SortFunc(fit, func(a, b *member) int {
+		switch {
+		case t.before(a, b):
+			return -1
+		case t.before(b, a):
+			return 1
+		}
+		return 0
+	})
+	kept := 0
+	var all []roster.Relay
+	for _, o := range fit {
+		r := roster.Relay{URL: o.public(), SHA256: hex.EncodeToString(o.Hash[:])}
+		if o.Region != t.info.Region {
+			r.Cost = 1
+		}
+		if slices.Contains(before, r) {
+			kept++
+		}
+		all = append(all, r)
+	}
+	if kept == len(before) && kept >= min(len(all), maxRoster) {
+		return before
+	}
+	return all[:min(len(all), maxRoster)]
+}
+
+// Near reports whether another relay, by its name, is known to be in this relay's region.
+func (t *Table) Near(name string) bool {
+	for _, o := range t.members {
+		if o.Name == name {
+			return t.near(o)
+		}
+	}
+	return false
 }
 
 // Routes returns the number of namespaces that other relays serve.
@@ -403,7 +702,7 @@ func (t *Table) Routes() int { return len(t.routes) }
 func (t *Table) RoutesBy() map[string][]moqt.Namespace {
 	by := map[string][]moqt.Namespace{}
 	for _, route := range t.routes {
-		by[route.ID] = append(by[route.ID], route.Namespace)
+		by[route.next()] = append(by[route.next()], route.Namespace)
 	}
 	for _, list := range by {
 		slices.SortFunc(list, func(a, b moqt.Namespace) int { return slices.Compare(a, b) })

@@ -33,7 +33,7 @@ func newWorld(t *testing.T, ids ...string) *world {
 }
 
 func (w *world) start(id string, info Info) {
-	w.tables[id] = NewTable(id, info, uint64(w.now.UnixMicro()))
+	w.tables[id] = NewTable(id, info, uint64(w.now.UnixMicro()), true)
 	w.send(id, w.tables[id].Start(w.now))
 }
 
@@ -73,12 +73,12 @@ func (w *world) publish(id string, names ...string) {
 	for _, name := range names {
 		list = append(list, moqt.Namespace{"holocast", name})
 	}
-	for _, ns := range w.tables[id].local {
-		if !slices.Contains(names, ns[1]) {
-			gone = append(gone, ns)
+	for _, c := range w.tables[id].local {
+		if !slices.Contains(names, c.Namespace[1]) {
+			gone = append(gone, c.Namespace)
 		}
 	}
-	w.send(id, w.tables[id].Publish(list, gone))
+	w.send(id, w.tables[id].Publish(w.now, list, gone))
 }
 
 // route returns the relay that serves a session at another relay.
@@ -265,7 +265,7 @@ func TestTableBounds(t *testing.T) {
 	for part := range uint64(parts) {
 		m := &Message{Kind: State, From: "million", Version: 7, Part: part, Parts: parts}
 		for i := range uint64(MaxNamespaces) {
-			m.Added = append(m.Added, moqt.Namespace{fmt.Sprint(part, i)})
+			m.Added = append(m.Added, Claim{Namespace: moqt.Namespace{fmt.Sprint(part, i)}})
 		}
 		a.Receive(w.now, m)
 		if n := len(a.members["million"].parts); n > MaxNamespaces+1 {
@@ -282,7 +282,7 @@ func TestTableBounds(t *testing.T) {
 			t.Fatalf("asked again: %+v", send[0])
 		}
 	}
-	a.Receive(w.now, &Message{Kind: Change, From: "million", Version: 8, Added: []moqt.Namespace{{"more"}}})
+	a.Receive(w.now, &Message{Kind: Change, From: "million", Version: 8, Added: []Claim{{Namespace: moqt.Namespace{"more"}}}})
 	a.Changes()
 	if a.Routes() != MaxNamespaces {
 		t.Errorf("%d routes", a.Routes())
@@ -304,12 +304,166 @@ func TestTableBounds(t *testing.T) {
 	for i := range 2 * MaxNamespaces {
 		list = append(list, moqt.Namespace{fmt.Sprint(i)})
 	}
-	for _, m := range a.Publish(list, nil) {
+	for _, m := range a.Publish(w.now, list, nil) {
 		if _, err := Parse(m.Append(nil)); err != nil {
 			t.Error(err)
 		}
 	}
 	if len(a.local) != MaxNamespaces {
 		t.Errorf("%d own namespaces", len(a.local))
+	}
+}
+
+// TestTableOwner checks that of two relays that claim a namespace, the same one keeps it at all relays: the
+// first, or the one with the smaller ID. The other gives it up, unless one of them leaves meanwhile.
+func TestTableOwner(t *testing.T) {
+	lost := func(w *world, id string) []Lost {
+		w.tables[id].Changes()
+		return w.tables[id].Lost()
+	}
+	for _, tt := range []struct {
+		name string
+		run  func(w *world)
+		lost map[string]string // relay that gives up, and to whom
+	}{
+		{"claimed during a partition", func(w *world) {
+			w.cut["b"] = true
+			w.publish("b", "one")
+			w.pass(time.Second)
+			w.publish("a", "one")
+			w.pass(30 * time.Second)
+			w.cut = map[string]bool{}
+			w.pass(contestAge + time.Second)
+		}, map[string]string{"a": "b"}},
+		{"claimed at the same time", func(w *world) {
+			w.cut = map[string]bool{"a": true, "b": true, "c": true}
+			for _, id := range []string{"c", "b"} {
+				w.publish(id, "one")
+			}
+			w.cut = map[string]bool{}
+			w.pass(contestAge + time.Second)
+		}, map[string]string{"c": "b"}},
+		{"claimed by three", func(w *world) {
+			w.cut = map[string]bool{"a": true, "b": true, "c": true}
+			for _, id := range []string{"c", "b", "a"} {
+				w.publish(id, "one")
+				w.pass(time.Second)
+			}
+			w.cut = map[string]bool{}
+			w.pass(contestAge + time.Second)
+		}, map[string]string{"a": "c", "b": "c"}},
+		{"moved from a relay that is silent, not known to be gone", func(w *world) {
+			w.publish("a", "one")
+			w.pass(time.Second)
+			w.cut = map[string]bool{"a": true, "b": true, "c": true}
+			w.publish("b", "one")
+			w.pass(Keep - time.Second)
+		}, nil},
+		{"moved, and withdrawn at the first relay in time", func(w *world) {
+			w.publish("a", "one")
+			w.pass(time.Second)
+			w.publish("b", "one")
+			w.pass(contestAge - time.Second)
+			w.publish("a")
+			w.pass(contestAge)
+		}, nil},
+		{"moved from a relay that leaves", func(w *world) {
+			w.publish("a", "one")
+			w.send("a", w.tables["a"].SetLoad(Load{Leaving: true}))
+			w.publish("b", "one")
+			w.pass(10 * contestAge)
+		}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t, "a", "b", "c")
+			w.pass(2 * Heartbeat)
+			tt.run(w)
+			for id := range w.tables {
+				var to string
+				for _, l := range lost(w, id) {
+					to = l.To
+				}
+				if to != tt.lost[id] {
+					t.Errorf("%s gives the namespace up to %q, want %q", id, to, tt.lost[id])
+				}
+				if to != "" {
+					w.publish(id)
+				}
+			}
+			w.pass(time.Second)
+			owners := 0
+			for _, table := range w.tables {
+				owners += len(table.local)
+			}
+			if tt.lost != nil && owners != 1 {
+				t.Errorf("%d owners", owners)
+			}
+		})
+	}
+	w := newWorld(t, "a", "b")
+	for id := range w.tables {
+		w.tables[id].single = false
+		w.publish(id, "one")
+	}
+	w.pass(10 * contestAge)
+	for id := range w.tables {
+		if list := lost(w, id); len(list) > 0 {
+			t.Errorf("with backups, %s gives up %+v", id, list)
+		}
+	}
+}
+
+// TestTableRedirect checks which relays clients are sent to and told of.
+func TestTableRedirect(t *testing.T) {
+	w := newWorld(t, "a")
+	a := w.tables["a"]
+	if to := a.Redirect(); to != "" {
+		t.Errorf("alone: %q", to)
+	}
+	for id, o := range map[string]struct {
+		region, public string
+		load           Load
+	}{
+		"b": {load: Load{Sessions: 2, Room: 10}},
+		"c": {load: Load{Sessions: 1, Room: 10}, public: "moqt://c.example"},
+		"d": {load: Load{Sessions: 0, Room: 0}},
+		"e": {load: Load{Sessions: 0, Room: 10, Leaving: true}},
+		"f": {load: Load{Sessions: 0, Room: 3}, region: "far"},
+		"g": {load: Load{Sessions: 9, Room: 1}},
+	} {
+		a.Receive(w.now, &Message{
+			Kind: Hello, From: id, Info: Info{URL: "moqt://" + id, Region: o.region, Public: o.public}, Load: o.load,
+		})
+	}
+	var urls []string
+	for _, r := range a.Roster(nil) {
+		urls = append(urls, fmt.Sprint(r.URL, " ", r.Cost))
+	}
+	if want := []string{"moqt://c.example 0", "moqt://b 0", "moqt://g 0"}; !slices.Equal(urls, want) {
+		t.Errorf("roster %q, want %q", urls, want)
+	}
+	count := map[string]int{}
+	for range 24 {
+		count[a.Redirect()]++
+	}
+	want := map[string]int{"moqt://c.example": 10, "moqt://b": 10, "moqt://g": 1, "moqt://f": 3}
+	if !maps.Equal(count, want) {
+		t.Errorf("redirected %v, want %v", count, want)
+	}
+	if to := a.Redirect(); to != "" {
+		t.Errorf("without room: %q", to)
+	}
+	w.pass(Silence + Heartbeat) // all fall silent together
+	if to := a.Redirect(); to != "" {
+		t.Errorf("redirected to a silent relay: %q", to)
+	}
+	before := a.Roster(nil)
+	a.Receive(w.now, &Message{Kind: Hello, From: "b", Info: Info{URL: "moqt://b"}, Load: Load{Sessions: 0, Room: 12}})
+	if next := a.Roster(before); !slices.Equal(next, before) {
+		t.Errorf("the roster follows the load: %+v, then %+v", before, next)
+	}
+	a.Receive(w.now, &Message{Kind: Bye, From: "c"})
+	if next := a.Roster(before); len(next) != 3 || slices.Equal(next, before) {
+		t.Errorf("the roster without a relay that left: %+v", next)
 	}
 }

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"holocast/internal/devcert"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
+	"holocast/internal/pause"
 )
 
 // upstream is another relay as a router.Upstream. Its session is dialled on first use.
@@ -17,13 +19,17 @@ type upstream struct {
 	connect.Lazy
 	id, text string
 	live     atomic.Pointer[moqt.Session] // the last session
-	ctx      context.Context              // ends when the relay is gone
+	silence  connect.Silence              // of that session
+	failed   atomic.Int64                 // time of the last failed dial, in UNIX nanoseconds
+	cluster  *Cluster
+	failing  atomic.Bool     // the last dial failed
+	ctx      context.Context // ends when the relay is gone
 	cancel   context.CancelFunc
 }
 
 // newUpstream returns the upstream of a member. The caller holds c.mu.
 func (c *Cluster) newUpstream(id string) *upstream {
-	u := &upstream{id: id, text: id}
+	u := &upstream{id: id, text: id, cluster: c}
 	if o := c.table.members[id]; o != nil {
 		u.text = o.Name + " " + o.URL
 	}
@@ -41,6 +47,41 @@ func (u *upstream) open() *moqt.Session {
 		return s
 	}
 	return nil
+}
+
+// A relay that has not been heard on the bus for unheard is not alive unless its session answers within
+// sessionWait.
+const (
+	unheard     = 2*Heartbeat + 100*time.Millisecond
+	sessionWait = 300 * time.Millisecond
+)
+
+// Alive implements router.Claimant: it reports whether the relay keeps its publishers. A relay that leaves
+// does not, nor does one that is heard neither on the bus nor on its session.
+func (u *upstream) Alive(ctx context.Context) bool {
+	answers := make(chan bool, 1)
+	go func() {
+		s := u.open()
+		answers <- s != nil && s.Alive(ctx, sessionWait)
+	}()
+	for began := time.Now(); ; {
+		u.cluster.mu.Lock()
+		o := u.cluster.table.members[u.id]
+		there := o != nil && !o.Leaving
+		var seen time.Time
+		if there {
+			seen = o.seen
+		}
+		u.cluster.mu.Unlock()
+		switch {
+		case !there, seen.After(began):
+			return there
+		case time.Since(seen) > unheard:
+			return <-answers
+		case pause.For(ctx, tick) != nil:
+			return true
+		}
+	}
 }
 
 func (u *upstream) close() {
@@ -72,13 +113,21 @@ func (c *Cluster) dial(ctx context.Context, u *upstream) (*moqt.Session, error) 
 	if err != nil {
 		return nil, err
 	}
-	s, err := moqt.Dial(ctx, info.URL, devcert.Pinned(info.Hash), moqt.Handler{}, moqt.Config{
+	h, bind := c.host.Router.Member()
+	s, err := moqt.Dial(ctx, info.URL, devcert.Pinned(info.Hash), h, moqt.Config{
 		Log: c.log, Congestion: c.host.Congestion, Tokens: []wire.Token{token},
 	})
 	if err != nil {
-		c.log.Warn("cluster: relay is unreachable", "relay", u.text, "err", err)
+		u.failed.Store(time.Now().UnixNano())
+		level := slog.LevelWarn
+		if u.failing.Swap(true) {
+			level = slog.LevelDebug
+		}
+		c.log.Log(ctx, level, "cluster: relay is unreachable", "relay", u.text, "err", err)
 		return nil, err
 	}
+	u.failing.Store(false)
+	bind(s)
 	u.live.Store(s)
 	if u.ctx.Err() != nil {
 		s.Close(wire.NoError, "the relay has left the cluster")

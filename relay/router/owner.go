@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"strings"
 	"sync"
@@ -16,6 +17,13 @@ import (
 
 // tokenTimeout is how long a session without any rights may take to present a token.
 const tokenTimeout = 10 * time.Second
+
+// Claimant is an Upstream that no peer opened and whose claim of namespaces ends if it is not alive.
+type Claimant interface {
+	Upstream
+	// Alive reports whether the upstream keeps its claims. It may wait about aliveTimeout.
+	Alive(ctx context.Context) bool
+}
 
 // aliveTimeout limits the wait for a publisher's response to a liveness check, which is made when
 // another publisher asks for its namespace. It exceeds the peers' keep-alive period.
@@ -49,7 +57,7 @@ func (c *client) allow(action auth.Action, name moqt.TrackName, tokens []wire.To
 	if c.s.Err() != nil {
 		return nil, errClosed
 	}
-	if c.relay && action == auth.Subscribe && name.Name != "" && !c.r.publishedHere(name) {
+	if c.relay && action == auth.Subscribe && name.Name != "" && !c.servesRelays(name) {
 		return nil, unreachable(name)
 	}
 	if c.access == nil {
@@ -258,9 +266,9 @@ func (t *track) otherPublisher(up Upstream) Upstream {
 	return nil
 }
 
-// takeOwnership calls take if find returns no other owner. If the other owner responds, it returns
-// errTaken; otherwise it closes that owner's connection, withdraws its namespaces and tries again.
-func (r *Router) takeOwnership(ctx context.Context, find func() Upstream, take func()) error {
+// takeOwnership calls take if find returns no other owner of a namespace. If the other owner responds, it
+// returns errTaken; otherwise it closes that owner's connection, withdraws its namespaces and tries again.
+func (r *Router) takeOwnership(ctx context.Context, ns moqt.Namespace, find func() Upstream, take func()) error {
 	for {
 		r.mu.Lock()
 		other := find()
@@ -270,6 +278,11 @@ func (r *Router) takeOwnership(ctx context.Context, find func() Upstream, take f
 			return nil
 		}
 		r.mu.Unlock()
+		if c, ok := other.(Claimant); ok && !c.Alive(ctx) && ctx.Err() == nil {
+			r.log.Info("took over a namespace", "namespace", truncated(ns.String()), "upstream", other.String())
+			r.displace(ns, other)
+			continue
+		}
 		p, ok := other.(peer)
 		if !ok || p.c.s.Alive(ctx, aliveTimeout) {
 			return errTaken
@@ -280,6 +293,32 @@ func (r *Router) takeOwnership(ctx context.Context, find func() Upstream, take f
 		r.log.Info("replaced an unresponsive publisher", "peer", other.String())
 		p.c.s.Close(wire.NoError, "unresponsive and replaced by another publisher")
 		r.disown(p)
+	}
+}
+
+// displace withdraws an upstream's offers of a namespace, prefixes of it and namespaces below it.
+func (r *Router) displace(ns moqt.Namespace, up Upstream) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for o := range r.offers {
+		if o.up == up && (ns.HasPrefix(o.ns) || o.ns.HasPrefix(ns)) {
+			r.withdraw(o)
+		}
+	}
+}
+
+// Evict ends the claims of this relay's publishers to a namespace.
+func (r *Router) Evict(ns moqt.Namespace, reason string) {
+	r.mu.Lock()
+	var list []*offer
+	for o := range r.offersAt.get(ns) {
+		if o.revoke != nil {
+			list = append(list, o)
+		}
+	}
+	r.mu.Unlock()
+	for _, o := range list {
+		o.revoke(errors.New(reason))
 	}
 }
 

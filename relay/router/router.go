@@ -43,7 +43,8 @@ type Config struct {
 	Linger time.Duration
 	// MaxRendezvous limits how long a SUBSCRIBE waits for a publisher.
 	MaxRendezvous time.Duration
-	// MaxSessions limits the number of concurrent sessions. limits.Peer limits each of them.
+	// MaxSessions limits the number of concurrent sessions, without those of other relays of the cluster.
+	// limits.Peer limits each of them.
 	MaxSessions int
 	// MaxOpen limits the subgroups in flight per session. The default is origin.DefaultMaxOpen.
 	MaxOpen int
@@ -52,6 +53,11 @@ type Config struct {
 	// Relay, if not nil, returns the name of the relay of the same cluster that opened a session, or
 	// "" if the peer is not a relay. A *moqt.SessionError closes the session.
 	Relay func(*moqt.Session) (name string, err error)
+	// Near reports whether such a relay is in this relay's region.
+	Near func(name string) bool
+	// Redirect, if not nil, returns the URL of another relay for a client for which this one has no room,
+	// or "" if there is none.
+	Redirect func() string
 	// Backups allows several publishers per namespace; viewers receive each track once. Otherwise
 	// only the first publisher is accepted.
 	Backups bool
@@ -66,6 +72,8 @@ type Config struct {
 type Router struct {
 	config atomic.Pointer[Config]
 	log    *slog.Logger
+	began  time.Time    // of the relay's clock
+	ahead  atomic.Int64 // time.Duration by which the relay's clock is ahead of the machine's
 
 	mu           sync.Mutex
 	clients      map[*client]struct{} // open sessions
@@ -75,10 +83,11 @@ type Router struct {
 	tracks       map[string]*track
 	tracksUnder  prefixIndex[*track]
 	discoveries  exactIndex[*discovery]
-	closing      map[*track]struct{} // removed tracks that still have objects in flight
-	local        origin.Set          // the relay's own tracks
-	removedStats origin.Stats        // counters of removed tracks
-	sessionCount uint64              // sessions served so far
+	interests    map[*discovery]struct{} // of clients that ask for tracks
+	closing      map[*track]struct{}     // removed tracks that still have objects in flight
+	local        origin.Set              // the relay's own tracks
+	removedStats origin.Stats            // counters of removed tracks
+	sessionCount uint64                  // sessions served so far
 	refused      map[wire.RequestCode]uint64
 
 	dialled map[Upstream]*dialledUpstream // with offers
@@ -86,6 +95,8 @@ type Router struct {
 	// before the first call.
 	moved   map[string]moqt.Namespace
 	changed chan struct{}
+	leaving bool // new clients are sent to other relays
+	relays  int  // clients that are other relays
 }
 
 // client is the peer of a session. Its methods handle the peer's requests.
@@ -98,14 +109,19 @@ type client struct {
 	ended   <-chan *moqt.SessionError // receives when the session's own grants end; nil if it has none
 	bridge  bool                      // the peer is another process of this relay
 	relay   bool                      // the peer is another relay of the cluster
+	name    string                    // of that relay
+	member  bool                      // the same, but this relay opened the session
+	tracks  atomic.Int64              // published by a member
 	queue   *origin.Queue             // deliveries in flight to the peer
 	slots   slots
 }
 
 // offer is a namespace offered by an upstream.
 type offer struct {
-	ns moqt.Namespace
-	up Upstream
+	ns     moqt.Namespace
+	up     Upstream
+	onward bool            // served to other relays of the region
+	revoke func(why error) // ends a peer's request; nil for other upstreams
 }
 
 // dialledUpstream is an upstream that is no peer.
@@ -133,11 +149,13 @@ type discovery struct {
 func New(cfg Config) *Router {
 	cfg = cfg.withDefaults()
 	r := &Router{
+		began:   time.Now(),
 		log:     cmp.Or(cfg.Log, slog.Default()),
 		clients: map[*client]struct{}{}, closing: map[*track]struct{}{},
 		offers: map[*offer]struct{}{}, offersAt: newExactIndex[*offer](), offersUnder: newPrefixIndex[*offer](),
 		tracks: map[string]*track{}, tracksUnder: newPrefixIndex[*track](), discoveries: newExactIndex[*discovery](),
-		dialled: map[Upstream]*dialledUpstream{}, refused: map[wire.RequestCode]uint64{}, changed: make(chan struct{}, 1),
+		interests: map[*discovery]struct{}{}, dialled: map[Upstream]*dialledUpstream{},
+		refused: map[wire.RequestCode]uint64{}, changed: make(chan struct{}, 1),
 	}
 	r.config.Store(&cfg)
 	return r
@@ -213,6 +231,9 @@ func (r *Router) Serve(s *moqt.Session, done func()) {
 	end := func() {
 		r.mu.Lock()
 		delete(r.clients, c)
+		if c.relay {
+			r.relays--
+		}
 		r.mu.Unlock()
 		if c.access != nil {
 			c.access.Close()
@@ -250,16 +271,18 @@ func (c *client) open() bool {
 		return false
 	}
 	r.mu.Lock()
-	full := len(r.clients) >= r.cfg().MaxSessions
-	if !full {
+	leaving, full := r.leaving && !c.relay, len(r.clients)-r.relays >= r.cfg().MaxSessions && !c.relay
+	if !full && !leaving {
 		r.sessionCount++
 		c.number = r.sessionCount
 		r.clients[c] = struct{}{}
+		if c.relay {
+			r.relays++
+		}
 	}
 	r.mu.Unlock()
-	if full {
-		log.Warn("session refused: maxSessions reached", "sessions", r.cfg().MaxSessions)
-		s.Close(wire.InternalError, "the relay has reached its session limit")
+	if full || leaving {
+		c.turnAway(log, leaving)
 		if c.access != nil {
 			c.access.Close()
 		}
@@ -268,6 +291,65 @@ func (c *client) open() bool {
 	log.Info("session open", "implementation", truncated(s.Implementation()), "transport", s.Transport(),
 		"path", truncated(withoutQuery(s.Path())), "subject", truncated(c.subject))
 	return true
+}
+
+// turnAway sends the peer to another relay, or refuses it if there is none.
+func (c *client) turnAway(log *slog.Logger, leaving bool) {
+	to, cfg := "", c.r.cfg()
+	if cfg.Redirect != nil && !c.relay {
+		to = cfg.Redirect()
+	}
+	switch {
+	case to == "" && leaving:
+		log.Info("session refused: the relay is leaving, and no other relay has room")
+		c.s.Close(wire.NoError, "the relay is shutting down")
+		return
+	case to == "":
+		log.Warn("session refused: maxSessions reached", "sessions", cfg.MaxSessions)
+		c.s.Close(wire.InternalError, "the relay has reached its session limit")
+		return
+	}
+	log.Info("session sent to another relay", "to", to)
+	// The peer's requests wait meanwhile, since none is served.
+	_ = c.s.Goaway(context.Background(), AddressFor(c.s, to), redirectTimeout)
+}
+
+// AddressFor returns a relay's moqt:// URL in the form that a session's transport needs.
+func AddressFor(s *moqt.Session, url string) string {
+	if address, ok := strings.CutPrefix(url, "moqt://"); ok && s.Transport() != moqt.QUIC {
+		return "https://" + address
+	}
+	return url
+}
+
+// redirectTimeout is the time that a client may take to leave for another relay.
+const redirectTimeout = 2 * time.Second
+
+// Load returns the number of sessions without those of other relays, and how many more the router accepts.
+func (r *Router) Load() (sessions, room int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sessions = len(r.clients) - r.relays
+	return sessions, max(0, r.cfg().MaxSessions-sessions)
+}
+
+// Drain makes the router send new clients to other relays.
+func (r *Router) Drain() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.leaving = true
+}
+
+// Clients returns the open sessions of clients, without those of other relays.
+func (r *Router) Clients() (list []*moqt.Session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.clients {
+		if !c.bridge && !c.relay {
+			list = append(list, c.s)
+		}
+	}
+	return list
 }
 
 // authenticate finds out who the peer is. The error is a *moqt.SessionError.
@@ -279,7 +361,7 @@ func (c *client) authenticate() error {
 			return err
 		}
 		if name != "" { // it authorizes its own clients
-			c.relay, c.subject = true, "relay "+name
+			c.relay, c.name, c.subject = true, name, "relay "+name
 			return nil
 		}
 	}
@@ -403,21 +485,22 @@ func (c *client) publishNamespace(req *moqt.NamespaceRequest) {
 	if err == nil {
 		err = c.checkPublish(req.Namespace)
 	}
-	o := &offer{req.Namespace, up}
+	o := &offer{ns: req.Namespace, up: up}
+	o.revoke = func(why error) {
+		req.Revoke(streamCode(why))
+		r.remove(o)
+		r.revoke(o.ns, up, why)
+	}
 	if err == nil {
 		find := func() Upstream { return r.otherOwner(o.ns, up) }
-		err = r.takeOwnership(req.Context(), find, func() { r.add(o) })
+		err = r.takeOwnership(req.Context(), o.ns, find, func() { r.add(o) })
 	}
 	if err != nil {
 		log.Info("namespace refused", "reason", reason(err))
 		r.reject(req, err)
 		return
 	}
-	stop := authz.onRevoke(func(why error) {
-		req.Revoke(streamCode(why))
-		r.remove(o)
-		r.revoke(o.ns, up, why)
-	})
+	stop := authz.onRevoke(o.revoke)
 	err = req.Accept(func() {
 		answered()
 		r.joinAll(o)
@@ -431,7 +514,16 @@ func (c *client) publishNamespace(req *moqt.NamespaceRequest) {
 // Offer publishes a namespace, whose tracks come from up, until withdraw is called. It immediately
 // subscribes to the tracks that viewers already use.
 func (r *Router) Offer(ns moqt.Namespace, up Upstream) (withdraw func()) {
-	o := &offer{ns, up}
+	return r.offer(&offer{ns: ns, up: up})
+}
+
+// OfferOnward is Offer for a namespace that this relay also serves to the other relays of its region
+// (Config.Near). up must not be one of them.
+func (r *Router) OfferOnward(ns moqt.Namespace, up Upstream) (withdraw func()) {
+	return r.offer(&offer{ns: ns, up: up, onward: true})
+}
+
+func (r *Router) offer(o *offer) (withdraw func()) {
 	r.mu.Lock()
 	r.add(o)
 	r.mu.Unlock()
@@ -459,7 +551,7 @@ func (r *Router) Leave(ns moqt.Namespace, up Upstream) {
 	}
 }
 
-// Changed returns a channel that receives when Published may have changed.
+// Changed returns a channel that receives when Published or Interests may have changed.
 func (r *Router) Changed() <-chan struct{} { return r.changed }
 
 // Published lists the namespaces that peers of this relay have published and withdrawn since the last
@@ -495,13 +587,19 @@ func (r *Router) peerHas(offers iter.Seq[*offer]) bool {
 	return false
 }
 
-// publishedHere reports whether a peer of this relay publishes a track. Other relays are served such
-// tracks only, so that a request cannot run in a circle.
-func (r *Router) publishedHere(name moqt.TrackName) bool {
+// servesRelays reports whether c, another relay, is served a track: one that this relay's own clients
+// publish or, in the same region, one of another region. Requests thus pass two relays at most, and cannot
+// run in a circle.
+func (c *client) servesRelays(name moqt.TrackName) bool {
+	near := c.r.cfg().Near
+	within := near != nil && near(c.name)
+	r := c.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.peerHas(r.offersAt.above(name.Namespace)) {
-		return true
+	for o := range r.offersAt.above(name.Namespace) {
+		if _, ok := o.up.(peer); ok || o.onward && within {
+			return true
+		}
 	}
 	t := r.tracks[name.String()]
 	if t == nil {
@@ -509,7 +607,12 @@ func (r *Router) publishedHere(name moqt.TrackName) bool {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.pubs) > 0
+	for up := range t.pubs {
+		if p, ok := up.(peer); ok && !p.c.member {
+			return true
+		}
+	}
+	return false
 }
 
 // add adds an offer. The caller holds r.mu.
@@ -565,10 +668,15 @@ func (r *Router) withdraw(o *offer) {
 func (r *Router) signal(o *offer) {
 	if _, ok := o.up.(peer); ok && r.moved != nil {
 		r.moved[o.ns.String()] = o.ns
-		select {
-		case r.changed <- struct{}{}:
-		default:
-		}
+		r.wake()
+	}
+}
+
+// wake signals Changed.
+func (r *Router) wake() {
+	select {
+	case r.changed <- struct{}{}:
+	default:
 	}
 }
 
@@ -612,6 +720,7 @@ func (c *client) discover(req *moqt.DiscoveryRequest) {
 			authz.renew(g)
 			r.mu.Lock()
 			r.discoveries.remove(d.prefix, d)
+			r.interested(d, false)
 			d.prefix = prefix
 			r.mu.Unlock()
 			r.follow(d)
@@ -630,6 +739,7 @@ func (c *client) discover(req *moqt.DiscoveryRequest) {
 	})
 	r.mu.Lock()
 	r.discoveries.remove(d.prefix, d)
+	r.interested(d, false)
 	r.mu.Unlock()
 	cancel()
 	wg.Wait()
@@ -640,6 +750,7 @@ func (c *client) discover(req *moqt.DiscoveryRequest) {
 func (r *Router) follow(d *discovery) {
 	r.mu.Lock()
 	r.discoveries.add(d.prefix, d)
+	r.interested(d, true)
 	if !d.tracks {
 		for o := range r.offersUnder.under(d.prefix) {
 			d.markChanged(o.ns)
@@ -692,7 +803,10 @@ func (r *Router) published(d *discovery) []*track {
 	defer r.mu.Unlock()
 	var list []*track
 	for t := range r.tracksUnder.under(d.prefix) {
-		if t.publishedByOther(d.c) {
+		t.mu.Lock()
+		serves := t.serves(d)
+		t.mu.Unlock()
+		if serves {
 			list = append(list, t)
 		}
 	}
@@ -853,14 +967,24 @@ func (r *Router) Stats() (tracks []TrackStats, gone origin.Stats) {
 // affected by a step of the wall clock, which would make frames in flight appear late.
 func monotonicNow(began time.Time) time.Time { return began.Add(time.Since(began)) }
 
+// Now returns the time on the relay's clock.
+func (r *Router) Now() time.Time {
+	return monotonicNow(r.began).Add(time.Duration(r.ahead.Load())).Round(0)
+}
+
+// AdjustClock adds to the relay's clock.
+func (r *Router) AdjustClock(by time.Duration) { r.ahead.Add(int64(by)) }
+
+// ClockOffset returns the sum of the adjustments.
+func (r *Router) ClockOffset() time.Duration { return time.Duration(r.ahead.Load()) }
+
 // RunClock publishes the relay's clock track until ctx is done.
 func (r *Router) RunClock(ctx context.Context) {
 	t := origin.NewTrack(clock.TrackName(), nil, origin.Limits{MaxAge: time.Second, MaxBytes: 1 << 12})
 	r.AddLocal(t)
 	tick := time.NewTicker(clock.Interval)
 	defer tick.Stop()
-	began := time.Now()
-	group := uint64(began.UnixMilli())
+	group := uint64(time.Now().UnixMilli())
 	var stamp clock.Stamp
 	for {
 		select {
@@ -870,7 +994,7 @@ func (r *Router) RunClock(ctx context.Context) {
 		case <-tick.C:
 			group++
 			stamp.Sequence++
-			stamp.Time = monotonicNow(began)
+			stamp.Time = r.Now()
 			t.SendDatagram(moqt.Datagram{Group: group, Payload: stamp.Append(nil)})
 		}
 	}

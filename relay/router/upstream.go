@@ -491,18 +491,6 @@ func (t *track) anyUpstream() (Upstream, *moqt.Session) {
 	return nil, nil
 }
 
-// publishedByOther reports whether a client other than c PUBLISHed the track.
-func (t *track) publishedByOther(c *client) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for p := range t.pubs {
-		if p != (peer{c}) {
-			return true
-		}
-	}
-	return false
-}
-
 // publish handles a publisher's PUBLISH request for a track.
 func (c *client) publish(req *moqt.PublishRequest) {
 	r, up := c.r, peer{c}
@@ -520,14 +508,18 @@ func (c *client) publish(req *moqt.PublishRequest) {
 		err = checkTrack(req.Largest, req.Properties)
 	}
 	var release func()
-	if err == nil {
+	switch {
+	case err != nil:
+	case c.member:
+		release, err = c.chargeMember()
+	default:
 		release, err = chargeTrack(req.Session(), req.Properties)
 	}
 	t := r.hold(req.Track)
 	defer func(held *track) { held.release() }(t)
 	if err == nil {
 		find := func() Upstream { return r.otherTrackOwner(req.Track, up) }
-		err = r.takeOwnership(req.Context(), find, func() { // from here on the track belongs to up
+		err = r.takeOwnership(req.Context(), req.Track.Namespace, find, func() { // from here on the track belongs to up
 			t.mu.Lock()
 			t.pubs[up] = true
 			t.mu.Unlock()
@@ -559,7 +551,7 @@ func (c *client) publish(req *moqt.PublishRequest) {
 	r.mu.Lock()
 	var interested []*discovery
 	for d := range r.discoveries.above(req.Track.Namespace) {
-		if d.tracks && d.c != c {
+		if d.tracks && d.takes(c) {
 			interested = append(interested, d)
 		}
 	}

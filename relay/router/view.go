@@ -71,7 +71,7 @@ func (r *Router) View() View {
 			switch {
 			case open && !p.c.bridge:
 				one.From = append(one.From, p.c.number)
-			case open || !ok:
+			case open || !ok || p.c.member:
 				one.Other = append(one.Other, up.String())
 			}
 		}

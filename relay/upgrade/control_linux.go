@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Control accepts requests for an upgrade on an abstract Unix socket named after the process's UDP
+// Control accepts commands on an abstract Unix socket named after the process's UDP
 // address. Only root and the process's own user may send them.
 type Control struct {
 	ln *net.UnixListener
@@ -65,9 +65,11 @@ func (c *Control) Close() {
 	}
 }
 
-// Serve calls upgrade for each request in turn, until Close. It answers with the process ID that
-// upgrade returns, or with its error.
-func (c *Control) Serve(upgrade func() (pid int, err error)) {
+// commandWait limits the wait for a command. Earlier versions of the program send none to upgrade.
+const commandWait = time.Second
+
+// Serve calls handle for each command in turn, until Close, and sends its answer or error.
+func (c *Control) Serve(handle func(command string) (answer string, err error)) {
 	for c != nil {
 		conn, err := c.ln.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
@@ -79,10 +81,15 @@ func (c *Control) Serve(upgrade func() (pid int, err error)) {
 		}
 		answer := "error not permitted"
 		if permitted(conn) {
-			if pid, err := upgrade(); err != nil {
+			command := Upgrade
+			_ = conn.SetReadDeadline(time.Now().Add(commandWait))
+			if line, err := bufio.NewReaderSize(conn, 64).ReadString('\n'); err == nil {
+				command = strings.TrimSpace(line)
+			}
+			if text, err := handle(command); err != nil {
 				answer = "error " + err.Error()
 			} else {
-				answer = "pid " + strconv.Itoa(pid)
+				answer = text
 			}
 		}
 		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
@@ -102,26 +109,27 @@ func permitted(conn *net.UnixConn) bool {
 	return e == nil && err == nil && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid())
 }
 
-// Ask requests an upgrade of the process that serves a UDP address and returns the new process's
-// ID. It waits for the answer at most limit.
-func Ask(addr string, limit time.Duration) (pid int, err error) {
+// Ask sends a command to the process that serves a UDP address and returns its answer, for which it waits
+// at most limit.
+func Ask(addr, command string, limit time.Duration) (answer string, err error) {
 	name, err := controlName(addr)
 	if err != nil {
-		return 0, err
+		return "", err
 	}
 	conn, err := net.DialUnix("unix", nil, name)
 	if err != nil {
-		return 0, fmt.Errorf("no relay is running here at %s", addr)
+		return "", fmt.Errorf("no relay is running here at %s", addr)
 	}
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetReadDeadline(time.Now().Add(limit))
+	_ = conn.SetDeadline(time.Now().Add(limit))
+	_, _ = fmt.Fprintln(conn, command)
 	in := bufio.NewScanner(conn)
 	if !in.Scan() {
-		return 0, fmt.Errorf("the relay at %s does not answer: %w", addr,
+		return "", fmt.Errorf("the relay at %s does not answer: %w", addr,
 			errors.Join(in.Err(), errors.New("see its log")))
 	}
 	if reason, failed := strings.CutPrefix(in.Text(), "error "); failed {
-		return 0, errors.New(reason)
+		return "", errors.New(reason)
 	}
-	return strconv.Atoi(strings.TrimPrefix(in.Text(), "pid "))
+	return in.Text(), nil
 }

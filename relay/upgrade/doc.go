@@ -3,3 +3,9 @@
 // files and state, and learns when it is ready or has failed. The program decides what to do with the
 // files and the state.
 package upgrade
+
+// Commands for Control.
+const (
+	Upgrade = "upgrade" // answered with "pid N" of the new process
+	Drain   = "drain"
+)

@@ -70,7 +70,7 @@ func (c *Control) File() (*os.File, error) { return nil, errSystem }
 func (c *Control) Close() {}
 
 // Serve returns immediately.
-func (c *Control) Serve(func() (int, error)) {}
+func (c *Control) Serve(func(string) (string, error)) {}
 
 // Ask fails.
-func Ask(string, time.Duration) (int, error) { return 0, errSystem }
+func Ask(string, string, time.Duration) (string, error) { return "", errSystem }

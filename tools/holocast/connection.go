@@ -15,16 +15,7 @@ func keep(
 	ctx context.Context, t connect.Target, h moqt.Handler, patient, moving bool,
 	use func(context.Context, *moqt.Session) error,
 ) error {
-	if !patient {
-		began := false
-		err := t.Use(ctx, h, moqt.Config{}, moving, func(ctx context.Context, s *moqt.Session) error {
-			began = true
-			return use(ctx, s)
-		})
-		if !began || err == nil || ctx.Err() != nil || connect.IsFinal(err) {
-			return err
-		}
-	}
+	t.Impatient = !patient
 	if moving {
 		return t.KeepMoving(ctx, h, moqt.Config{}, use)
 	}

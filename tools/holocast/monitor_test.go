@@ -79,6 +79,15 @@ func TestMonitor(t *testing.T) {
 	port := freePort(t)
 	startRelay(t, port)
 	url := sessionURL(port, "demo")
+	shows := startMonitor(t, url)
+	publish(t, url, 1, 1)
+	start(t, "holocast", "play", url, "--wait")
+	until(t, "a displayed frame", shows)
+}
+
+// startMonitor starts a monitor. shows reports whether it has measured a displayed frame.
+func startMonitor(t *testing.T, url string) (shows func() bool) {
+	t.Helper()
 	m := start(t, "holocast", "monitor", url, "--http", "127.0.0.1:0")
 	var address string
 	until(t, "a listening monitor", func() bool {
@@ -89,11 +98,9 @@ func TestMonitor(t *testing.T) {
 		address = found[0]
 		return true
 	})
-	publish(t, url, 1, 1)
-	start(t, "holocast", "play", url, "--wait")
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	shown := regexp.MustCompile(`(?m)^holocast_viewer_frames_total\{viewer="[0-9a-f]+"\} [1-9]`)
-	until(t, "a displayed frame", func() bool {
+	return func() bool {
 		r, err := client.Get(address)
 		if err != nil {
 			return false
@@ -101,5 +108,5 @@ func TestMonitor(t *testing.T) {
 		defer func() { _ = r.Body.Close() }()
 		page, err := io.ReadAll(r.Body)
 		return err == nil && shown.Match(page)
-	})
+	}
 }

@@ -30,6 +30,7 @@ import (
 	"holocast/tools/lab/bench/hostile"
 	"holocast/tools/lab/bench/looks"
 	"holocast/tools/lab/bench/relay"
+	"holocast/tools/lab/bench/scale"
 	"holocast/tools/lab/bench/sound"
 	"holocast/tools/lab/bench/tiles"
 	"holocast/tools/lab/bench/wan"
@@ -98,6 +99,12 @@ func benchmarks() []benchmark {
 					Parts: o.parts, Quick: o.quick, Log: o.log,
 					Client: []string{self, clientName},
 				})
+			},
+		},
+		{
+			name: "scale", about: "clusters of many relays, simulated: announcements, copies between regions, faults",
+			run: func(ctx context.Context, o benchOptions) (result, error) {
+				return scale.Run(ctx, scale.Options{Quick: o.quick, Log: o.log})
 			},
 		},
 		{

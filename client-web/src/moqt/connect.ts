@@ -1,5 +1,6 @@
-/** Connects to a relay and handles certificates, connection errors and retries. */
+/** Connects to a relay and handles certificates, connection errors, retries and the change to other relays. */
 import { SessionError } from "./codes.ts";
+import { MAX_ROSTER, parseRoster, ROSTER_TRACK, type KnownRelay } from "./roster.ts";
 import { Session, type ConnectOptions } from "./session.ts";
 
 export type ConnectFailure =
@@ -226,40 +227,200 @@ export interface KeepOptions extends ConnectOptions {
   readonly failed: (why: Error, retryIn: number) => void;
 }
 
-/** Keeps a session open until the signal aborts. Backs off between attempts. */
+/** Interval between checks of the relay's silence, ms, and the interval from which this page was stalled. */
+const LOOK = 50;
+const STALLED = 4 * LOOK;
+/** Silence, ms, after which other relays are dialed, and after which the relay is left for one that answers. */
+const SUSPECT = 300;
+const DEAD = 500;
+/** Interval between dials to several relays, ms. */
+const STAGGER = 200;
+
+const sleep = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
+
+interface Target {
+  readonly url: string;
+  /** Certificate hash in hex, from the link or from another relay. */
+  readonly pinned: string | undefined;
+  /** True if another relay named the certificate. */
+  readonly known: boolean;
+}
+
+/** Opens a session with a relay that another relay named. Its certificate may be an authority's. */
+async function connectKnown(t: Target, o: ConnectOptions): Promise<Session> {
+  const hash = t.pinned === undefined ? undefined : parseHash(t.pinned);
+  if (hash) {
+    try {
+      return await Session.connect(t.url, { ...o, certificateHashes: [hash] });
+    } catch {
+      // Browsers accept hashes of short-lived certificates only.
+    }
+  }
+  return Session.connect(t.url, o);
+}
+
+/** The relays that a viewer may use. */
+class Relays {
+  #known: readonly KnownRelay[] = [];
+
+  constructor(private readonly home: Target) {}
+
+  /** Follows the relay's list until the session ends. */
+  async learn(s: Session): Promise<void> {
+    try {
+      const object = (b: Uint8Array) => {
+        this.#known = parseRoster(b);
+      };
+      await s.subscribe(
+        ROSTER_TRACK,
+        { maxObject: MAX_ROSTER, object: (o) => object(o.payload) },
+        { join: true, filter: "largestObject" },
+      );
+    } catch {
+      // The relay is in no cluster.
+    }
+  }
+
+  /** The other relays, best first. Relays with equal costs are in random order. */
+  except(at: Target): Target[] {
+    const here = new URL(at.url).host;
+    const order = this.#known.map((r) => ({ r, rank: r.cost + Math.random() })).sort((a, b) => a.rank - b.rank);
+    const list: Target[] = order.map(({ r }) => ({ url: r.url, pinned: r.sha256, known: true }));
+    return list.filter((t) => new URL(t.url).host !== here);
+  }
+
+  /** The target of a GOAWAY. The fragment may be the certificate's hash, like in links. */
+  at(uri: string): Target {
+    const [url = "", hash = ""] = uri.split("#");
+    if (parseHash(hash)) return { url, pinned: hash, known: true };
+    const { host } = new URL(url);
+    const known = this.#known.find((r) => new URL(r.url).host === host);
+    return known ? { url, pinned: known.sha256, known: true } : { ...this.home, url };
+  }
+}
+
+/** Dials the targets one after the other, STAGGER apart, and returns the first session. */
+async function connectAny(
+  targets: readonly Target[],
+  o: KeepOptions,
+  signal: AbortSignal,
+): Promise<{ s: Session; at: Target }> {
+  let open: Session | undefined;
+  const dial = async (at: Target, i: number) => {
+    if (i > 0) await sleep(i * STAGGER);
+    if (open || signal.aborted) throw new Error("not needed");
+    const s = await (at.known ? connectKnown(at, o) : connect(at.url, at.pinned, o));
+    if (open || signal.aborted) {
+      s.close();
+      throw new Error("not needed");
+    }
+    open = s;
+    return { s, at };
+  };
+  const attempts = targets.map(dial);
+  try {
+    return await Promise.any(attempts);
+  } catch {
+    return await attempts[0]!; // throws its error
+  }
+}
+
+/**
+ * Waits until `s` has been silent for DEAD while another relay answers, and returns a session with that
+ * relay. Returns undefined when the signal aborts.
+ */
+async function outlive(
+  s: Session,
+  at: Target,
+  relays: Relays,
+  o: KeepOptions,
+  signal: AbortSignal,
+): Promise<{ s: Session; at: Target } | undefined> {
+  let from = performance.now(); // ignore silence before, when this page was stalled
+  let looked = from;
+  const silent = () => performance.now() - Math.max(s.heard, from) - Math.min(s.requestTime, 1000);
+  const tick = async () => {
+    await sleep(LOOK);
+    const now = performance.now();
+    if (now - looked >= STALLED) from = now;
+    looked = now;
+  };
+  while (!signal.aborted) {
+    await tick();
+    const others = relays.except(at);
+    if (silent() < SUSPECT || others.length === 0) continue;
+    const dialing = new AbortController();
+    let next: { s: Session; at: Target } | undefined;
+    let failed = false;
+    connectAny(others, o, dialing.signal).then((n) => (next = n), () => (failed = true));
+    while (!signal.aborted && !failed && silent() >= SUSPECT) {
+      if (next && silent() >= DEAD) return next;
+      await tick();
+    }
+    dialing.abort();
+    next?.s.close();
+    if (failed) await sleep(FIRST_RETRY);
+  }
+  return undefined;
+}
+
+/**
+ * Keeps a session open until the signal aborts. Backs off between attempts. If the relay falls silent or is lost,
+ * continues at another one of its cluster.
+ */
 export async function keep(o: KeepOptions, signal: AbortSignal): Promise<void> {
   let wait = FIRST_RETRY;
-  let url = o.url;
+  const home: Target = { url: o.url, pinned: o.pinned, known: false };
+  const relays = new Relays(home);
+  let targets: readonly Target[] = [home];
+  let ready: { s: Session; at: Target } | undefined;
   let previous: Session | undefined;
+  let hops = 0; // changes of the relay since the last pause
   const left = new Promise<"abort">((resolve) =>
     signal.addEventListener("abort", () => resolve("abort"), { once: true }),
   );
   while (!signal.aborted) {
     let why: Error;
     try {
-      const s = await connect(url, o.pinned, o);
+      const { s, at } = ready ?? (await connectAny(targets, o, signal));
+      ready = undefined;
       if (signal.aborted) return s.close();
       const before = previous;
       previous = s;
       const began = performance.now();
       o.use(s);
+      void relays.learn(s);
       if (before) setTimeout(() => before.close(), OVERLAP);
-      const next = await Promise.race([s.closed, s.goaway, left]);
+      const over = new AbortController();
+      const silent = outlive(s, at, relays, o, over.signal).then((next) => next ?? new Promise<never>(() => {}));
+      const next = await Promise.race([s.closed, s.goaway, left, silent]);
+      over.abort();
       if (next === "abort") return s.close();
-      if (performance.now() - began > LAST_RETRY) wait = FIRST_RETRY;
+      if (performance.now() - began > LAST_RETRY) {
+        wait = FIRST_RETRY;
+        hops = 0;
+      }
       if (typeof next === "string") {
         // The relay sent GOAWAY (§3.6).
-        url = next.startsWith("https://") ? next : o.url;
+        targets = [next.startsWith("https://") ? relays.at(next) : home];
+        continue;
+      }
+      if ("at" in next) {
+        ready = next;
         continue;
       }
       why = next;
+      const others = relays.except(at);
+      targets = [...others, at];
+      if (hops++ < others.length) continue;
     } catch (e) {
       why = e instanceof Error ? e : new Error(String(e));
-      url = o.url;
+      targets = [home, ...relays.except(home)];
     }
+    hops = 0;
     o.failed(why, wait);
     if (why instanceof ConnectError && why.failure === "no-webtransport") return;
-    await Promise.race([left, new Promise((resolve) => setTimeout(resolve, wait))]);
+    await Promise.race([left, sleep(wait)]);
     wait = Math.min(2 * wait, LAST_RETRY) * (1 + Math.random() / 4); // jitter keeps viewers from reconnecting in step
   }
 }

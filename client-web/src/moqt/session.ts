@@ -384,6 +384,8 @@ export class Session {
   implementation = "";
   /** Shortest time from a SUBSCRIBE to its answer so far, ms: an upper bound on the round-trip time. */
   requestTime = Infinity;
+  /** When data last arrived, by performance.now(). */
+  heard = performance.now();
   /** True once the peer refused to change a subscription, with an error or by ending it (§10.9). */
   refusesChanges = false;
 
@@ -534,6 +536,7 @@ export class Session {
     try {
       for (;;) {
         const { value, done } = await reader.read();
+        this.heard = performance.now();
         if (done) return; // an empty stream, or one reset before its type arrived
         const joined = new Uint8Array(rest.length + value.length);
         joined.set(rest);
@@ -598,6 +601,7 @@ export class Session {
           return false;
         }
         const { value, done } = await reader.read();
+        this.heard = performance.now();
         if (done) break;
         parser.push(value);
       }
@@ -698,6 +702,7 @@ export class Session {
       for (;;) {
         const { value, done } = await reader.read();
         if (done) return;
+        this.heard = performance.now();
         this.#handleDatagram(value);
       }
     } catch (e) {

@@ -16,7 +16,7 @@ use crate::conn::{dial, Conn, Dialled};
 use crate::error::{Failure, NetError};
 use crate::rtt::Rtt;
 use crate::target::Target;
-use crate::trust::Hash;
+use crate::trust::{parse_hash, Hash};
 
 /// The application. All calls are made on the thread of [`run`].
 pub trait App {
@@ -171,8 +171,8 @@ struct Reconnector<A> {
     /// Time of the next attempt.
     retry: Option<Instant>,
     wait: Duration,
-    /// Target of a GOAWAY.
-    moved: Option<Target>,
+    /// Target of a GOAWAY, and its certificate if the GOAWAY named that.
+    moved: Option<(Target, Option<Hash>)>,
     /// Sessions being left after GOAWAY, with their closing deadlines.
     leaving: Vec<(u64, Instant)>,
 }
@@ -228,9 +228,9 @@ impl<A: App + 'static> Reconnector<A> {
         }
         (self.dialling, self.retry) = (true, None);
         let d = self.driver.clone();
-        let target = self.moved.take().unwrap_or_else(|| d.options.target.clone());
+        let (target, named) = self.moved.take().unwrap_or_else(|| (d.options.target.clone(), None));
         spawn_local(async move {
-            let dialled = dial(&target, d.options.pinned, d.options.insecure).await;
+            let dialled = dial(&target, named.or(d.options.pinned), d.options.insecure).await;
             let _ = d.events.send(ConnEvent::Dialled(target, dialled));
         });
     }
@@ -272,7 +272,9 @@ impl<A: App + 'static> Reconnector<A> {
                 if self.driver.current.get() != Some(link) {
                     return;
                 }
-                self.moved = Target::parse(&uri).ok();
+                let certificate = uri.split_once('#').and_then(|(_, hash)| parse_hash(hash));
+                let to = Target::parse(&uri).ok();
+                self.moved = to.map(|t| (t.with_path_of(&self.driver.options.target), certificate));
                 self.leaving.push((link, Instant::now() + LEAVE_TIMEOUT));
                 if !self.dialling {
                     self.retry = Some(Instant::now());

@@ -65,6 +65,15 @@ impl Target {
         })
     }
 
+    /// This target with the path of `other` if it has none, as after a GOAWAY that names only a relay.
+    pub fn with_path_of(mut self, other: &Target) -> Target {
+        if matches!(self.path.as_str(), "" | "/") {
+            self.path.clone_from(&other.path);
+            self.session.clone_from(&other.session);
+        }
+        self
+    }
+
     /// The `token` of the URL's query.
     pub fn token(&self) -> Option<&str> {
         let (_, query) = self.path.split_once('?')?;
@@ -119,6 +128,19 @@ mod tests {
                 (host, port, path, session),
                 "{url}"
             );
+        }
+    }
+
+    #[test]
+    fn path_of_another_target() {
+        let home = Target::parse("moqt://a:1/demo?token=t").unwrap();
+        for (to, path, session) in [
+            ("moqt://b:2", "/demo?token=t", Some("demo")),
+            ("moqt://b:2/", "/demo?token=t", Some("demo")),
+            ("moqt://b:2/other", "/other", Some("other")),
+        ] {
+            let t = Target::parse(to).unwrap().with_path_of(&home);
+            assert_eq!((t.host.as_str(), t.path.as_str(), t.session.as_deref()), ("b", path, session), "{to}");
         }
     }
 
