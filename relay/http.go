@@ -88,7 +88,7 @@ func (s *server) tcpTLS() *tls.Config {
 	return conf
 }
 
-// webSockets opens sessions for WebSocket requests. Without TLS it does so only where nobody else can
+// webSockets opens sessions for WebSocket requests. Without TLS it does so only if nobody else can
 // read the token and the media, or where the operator has disabled authentication.
 func (s *server) webSockets(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -53,7 +53,7 @@ func (t Target) Keep(
 }
 
 // KeepMoving is like Keep, but use may run for two sessions at a time. When it moves to another relay, it
-// uses the new session before it closes the old one, so that no data is lost. use must call Settled once
+// uses the new session before it closes the old one, to lose no data. use must call Settled once
 // the new session has taken over. Soon afterwards the context of the old session is cancelled with the
 // cause ErrMoved.
 func (t Target) KeepMoving(

@@ -22,7 +22,7 @@ type Lazy struct {
 // String returns the relay's address.
 func (l *Lazy) String() string { return l.Target.Address() }
 
-// Session returns the session and dials it if there is none.
+// Session returns the session, dialing it first if necessary.
 func (l *Lazy) Session(ctx context.Context) (*moqt.Session, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

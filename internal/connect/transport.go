@@ -46,7 +46,7 @@ type tcpHosts struct {
 	until map[string]time.Time
 }
 
-// rememberFor is how long a host is remembered.
+// rememberFor is the lifetime of an entry.
 const rememberFor = 10 * time.Minute
 
 func (h *tcpHosts) has(host string) bool {

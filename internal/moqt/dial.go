@@ -250,7 +250,7 @@ func dialError(rawURL string, err error) error {
 	return fmt.Errorf("connect to %s: %w", rawURL, err)
 }
 
-// UnansweredError is the error of a server of which no packet arrived.
+// UnansweredError means that no packet arrived from the server.
 type UnansweredError string
 
 // Error implements error.

@@ -199,7 +199,7 @@ func (c *Conn) CloseWithError(code quic.ApplicationErrorCode, reason string) err
 	return nil
 }
 
-// fail ends the connection because of an error, of which it informs the peer if it is the peer's.
+// fail ends the connection with an error, and reports it to the peer if the peer caused it.
 func (c *Conn) fail(err error) {
 	var last *frame
 	if te := (*quic.TransportError)(nil); errors.As(err, &te) && !te.Remote {

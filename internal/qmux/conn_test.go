@@ -211,7 +211,7 @@ func TestLimit(t *testing.T) {
 	})
 }
 
-// TestRandom sends random streams with small windows, resets some, and compares what arrives.
+// TestRandom sends random streams with small windows, resets some, and compares the data received.
 func TestRandom(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) { testRandom(t, rand.New(rand.NewPCG(seed, 0))) })

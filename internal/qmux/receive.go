@@ -122,7 +122,7 @@ func (s *ReceiveStream) err() error {
 	return nil
 }
 
-// CancelRead tells the peer to stop sending and discards what arrived.
+// CancelRead asks the peer to stop sending, and discards data received.
 func (s *ReceiveStream) CancelRead(code quic.StreamErrorCode) {
 	c := s.c
 	c.mu.Lock()

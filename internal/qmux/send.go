@@ -141,7 +141,7 @@ func (s *SendStream) err() error {
 	return nil
 }
 
-// Close ends the stream after what was written.
+// Close ends the stream after the data written.
 func (s *SendStream) Close() error {
 	c := s.c
 	c.mu.Lock()
@@ -160,7 +160,7 @@ func (s *SendStream) Close() error {
 	return nil
 }
 
-// CancelWrite resets the stream. What the socket has not taken is dropped, except the bytes up to the
+// CancelWrite resets the stream. Data not yet in the socket is dropped, except the bytes up to the
 // reliable boundary.
 func (s *SendStream) CancelWrite(code quic.StreamErrorCode) {
 	s.c.mu.Lock()
@@ -253,7 +253,7 @@ func (c *Conn) sendRecord() bool {
 	return true
 }
 
-// fill appends frames to an empty record until it is full or nothing is to be sent. The caller holds
+// fill appends frames to an empty record until it is full or the queue is empty. The caller holds
 // c.mu.
 func (c *Conn) fill(b []byte) []byte {
 	if !c.introduced {

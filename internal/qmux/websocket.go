@@ -16,7 +16,7 @@ import (
 )
 
 // versions are the prefixes of the subprotocols of the QMux drafts that a Conn speaks, which differ
-// only in what a Conn checks. The protocol on top follows.
+// only in the checks of a Conn. The protocol on top follows.
 var versions = []string{"qmux-02.", "qmux-01."}
 
 // Subprotocols returns the WebSocket subprotocols for protocols on top, in order of preference.

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// firstByteLimit is the time in which a connection's first byte must arrive.
+// firstByteLimit is the deadline of a connection's first byte.
 const firstByteLimit = 5 * time.Second
 
 // either is a listener for connections with and without TLS. A connection's first byte tells which.

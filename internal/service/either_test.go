@@ -12,7 +12,7 @@ import (
 	"holocast/internal/devcert"
 )
 
-// TestEither serves HTTP and HTTPS on one port, beside connections that send nothing or junk.
+// TestEither serves HTTP and HTTPS on one port, while other connections send nothing or junk.
 func TestEither(t *testing.T) {
 	cert, err := devcert.Generate(time.Now(), "127.0.0.1")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // BenchmarkAnnounce measures the time from a publisher's PUBLISH_NAMESPACE at one relay, with others
-// published there, until a viewer at another relay is told.
+// published there, until a viewer at another relay receives it.
 func BenchmarkAnnounce(b *testing.B) {
 	for _, sessions := range []int{0, 1000} {
 		b.Run(fmt.Sprint(sessions, " sessions"), func(b *testing.B) {

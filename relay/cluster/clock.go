@@ -9,7 +9,7 @@ import (
 	"holocast/internal/pause"
 )
 
-// The relays of a cluster share one clock, that of the relay that has been in it for longest, so that a
+// The relays of a cluster share one clock, that of its oldest member, so that a
 // frame's capture time and its display may be measured at different relays.
 const (
 	// clockStep is the deviation above which a relay sets its clock; below, it slews by clockSlew a second.

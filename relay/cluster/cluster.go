@@ -34,7 +34,7 @@ const (
 	// round-trip time adds to suspectAfter.
 	probeAfter   = 100 * time.Millisecond
 	suspectAfter = 200 * time.Millisecond
-	// avoid is the time for which a relay that could not be reached is bypassed.
+	// avoid is the time before an unreachable relay is tried again.
 	avoid = 10 * time.Second
 	// takeOverWait limits the wait for the cluster port of a process that this one replaces.
 	takeOverWait = time.Minute
@@ -321,7 +321,7 @@ func (c *Cluster) Drain() {
 	}
 }
 
-// Redirect returns the URL of a relay with room for a client, or "" if there is none, c is nil or the relay
+// Redirect returns the URL of a relay with room for a client. It returns "" without one, if c is nil or the relay
 // has left the cluster.
 func (c *Cluster) Redirect() string {
 	if c == nil || !c.running.Load() {

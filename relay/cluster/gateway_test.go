@@ -105,7 +105,7 @@ func TestGateways(t *testing.T) {
 	moved("a relay was killed", "w1", "")
 	w.startIn("w", 1)
 	w.pass(time.Second)
-	for id, table := range w.tables { // the new relay is no gateway for others yet
+	for id, table := range w.tables { // the new relay is not yet a gateway for others
 		table.Changes()
 		for _, route := range table.routes {
 			if route.Via == "w1" {
@@ -120,7 +120,7 @@ func TestGateways(t *testing.T) {
 	moved("a relay leaves", "w1", "")
 }
 
-// TestRequestsEnd checks that whatever the relays believe, a viewer's request passes two relays at most
+// TestRequestsEnd checks that with any routes, a viewer's request passes two relays at most
 // beyond the viewer's own, and none twice.
 func TestRequestsEnd(t *testing.T) {
 	for seed := range uint64(50) {

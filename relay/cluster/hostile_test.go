@@ -48,9 +48,9 @@ func claims(info Info, names ...string) []*Message {
 	state := &Message{Kind: State, From: "rogue", Version: 1, Parts: 1}
 	var d Digest
 	for _, name := range names {
-		ns := moqt.Namespace{"holocast", name}
-		state.Added = append(state.Added, ns)
-		d.add(ns, 1)
+		claim := Claim{Namespace: moqt.Namespace{"holocast", name}}
+		state.Added = append(state.Added, claim)
+		d.add(claim, 1)
 	}
 	info.Name = "rogue relay"
 	return []*Message{{Kind: Hello, From: "rogue", Version: 1, Info: info, Digest: d}, state}
@@ -69,7 +69,7 @@ func (n *node) refuses(name string) {
 }
 
 // TestWrongRelay checks that a relay with another certificate than announced, and addresses that lead
-// back into the cluster, are refused and named, so that no request loops.
+// back into the cluster, are refused and named, and cause no loop.
 func TestWrongRelay(t *testing.T) {
 	var log record
 	cfg := Config{Secret: secretFile(t), Listen: "127.0.0.1:0"}
@@ -126,8 +126,8 @@ func TestClaimedNamespace(t *testing.T) {
 	b.receives(fine, 3)
 }
 
-// TestMemberSession checks what the session of a member may do: neither reach namespaces of third
-// relays, so that requests cannot loop, nor publish.
+// TestMemberSession checks that a member's session neither reaches namespaces of third relays nor
+// publishes.
 func TestMemberSession(t *testing.T) {
 	cfg := Config{Secret: secretFile(t), Listen: "127.0.0.1:0"}
 	a := startNode(t, cfg)

@@ -134,7 +134,7 @@ func (s *secret) verify(tokens []wire.Token, id string, now time.Time) (name str
 	return "", nil
 }
 
-// yield is the time for which the relay with the larger ID delays its connection to another one. If two
+// yield delays connections of a relay to those with smaller IDs. If two
 // relays dial each other at once, each NATS server keeps its own connection and closes the other's, so
 // both are lost. Without the delay, distant relays would repeat this in step for many seconds. It
 // exceeds the round-trip times on Earth.

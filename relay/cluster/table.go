@@ -32,12 +32,10 @@ const hysteresis = 0.8
 // measured.
 const regionCost = 50
 
-// leavingCost is the cost of a path to a relay that leaves or does not answer, so that any other path
-// replaces it.
+// leavingCost is the cost of a path to a relay that leaves or does not answer. Any other path replaces it.
 const leavingCost = 1e6
 
-// gatewayAfter is the time for which a relay must have been known before it is a gateway. It has the routes
-// of the others by then.
+// gatewayAfter is the time before a new relay may become a gateway. It has learned the routes by then.
 const gatewayAfter = 2 * time.Second
 
 // contestAge is how long two relays must claim a namespace until the later one gives it up. It exceeds the
@@ -110,7 +108,7 @@ type Route struct {
 // next returns the ID of the relay to subscribe at.
 func (r *Route) next() string { return cmp.Or(r.Via, r.ID) }
 
-// Lost is a namespace of which another relay has the first publisher.
+// Lost is a namespace whose first publisher is at another relay.
 type Lost struct {
 	Namespace moqt.Namespace
 	To        string // name of that relay

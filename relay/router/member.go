@@ -59,7 +59,7 @@ func (r *Router) interested(d *discovery, yes bool) {
 }
 
 // takes reports whether tracks that c publishes may be offered to d: other relays receive only what this
-// relay's own clients publish, so that no track runs in a circle.
+// relay's own clients publish, to avoid loops.
 func (d *discovery) takes(c *client) bool {
 	return d.c != c && (!c.member || !d.c.relay)
 }
