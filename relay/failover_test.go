@@ -301,3 +301,29 @@ func TestFullRelay(t *testing.T) {
 		t.Errorf("the viewers are at %q, want %q and %q", at, a.udp, b.udp)
 	}
 }
+
+// TestUpgradeMovesSessions checks that no viewer loses a frame when the old process of an upgraded relay asks
+// its sessions to move: those of the publisher, of a viewer and of another relay.
+func TestUpgradeMovesSessions(t *testing.T) {
+	secret := clusterSecret(t)
+	listen := freePort(t)
+	a, _ := upgradable(t, "--cluster", "test", "--cluster-secret", secret, "--cluster-listen", listen,
+		"--drain-timeout", "500ms")
+	b, _ := startMember(t, secret, "--cluster-join", listen)
+	pub := a.publisher(t)
+	c := newCamera(t, pub.tr, 10_000)
+	b.awaitMetric("holocast_relay_cluster_routes", 1)
+	viewers := map[string]*follower{"here": a.follower(t), "at another relay": b.follower(t)}
+	for _, f := range viewers {
+		f.watches(t, c)
+	}
+	a.upgrade()
+	eventually(t, "the old process ends", func() bool { return !running(a.Cmd.Process) })
+	for where, f := range viewers {
+		last := c.written()
+		f.watches(t, c)
+		if list := f.missing(last); len(list) > 0 {
+			t.Errorf("the viewer %s lost frames %v of %d", where, list, last)
+		}
+	}
+}

@@ -396,6 +396,7 @@ func (s *server) drainSessions(limit time.Duration) error {
 	if s.cluster.Redirect() != "" {
 		s.leaveTo(ctx, limit)
 	}
+	s.router.Drain()
 	s.ln.StopAccepting()
 	s.cluster.Leave(false)
 	sessions := s.router.Sessions()

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -240,6 +241,7 @@ func (c *Cluster) run(ctx context.Context, b *bus) {
 		case <-ticks.C:
 			c.update(b, func(now time.Time) []*Message {
 				c.sweep()
+				c.reconnect()
 				c.listenForSilence(now)
 				return append(c.load(), c.table.Tick(now)...)
 			})
@@ -411,6 +413,35 @@ func (c *Cluster) sweep() {
 	}
 	if c.known = now; changed {
 		c.list()
+		c.follow()
+	}
+}
+
+// reconnect opens new sessions with relays that ask for it (GOAWAY), such as those whose process an upgrade
+// has replaced. The old session continues until the new one delivers. The caller holds c.mu.
+func (c *Cluster) reconnect() {
+	for id, up := range c.upstreams {
+		if !up.moving.Load() {
+			continue
+		}
+		c.log.Info("cluster: relay asks for a new session", "relay", up.text)
+		delete(c.upstreams, id)
+		for key, o := range c.offers {
+			if route := c.table.routes[key]; o.up == up && route.ID != "" {
+				c.apply(route)
+			}
+		}
+		for key, stop := range c.follows {
+			if strings.HasPrefix(key, id+"\x00") {
+				stop()
+				delete(c.follows, key)
+			}
+		}
+		if c.time != nil && c.time.id == id {
+			c.time.stop()
+			c.time = nil
+		}
+		time.AfterFunc(2*detach, up.close)
 		c.follow()
 	}
 }

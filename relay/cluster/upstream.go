@@ -23,13 +23,14 @@ type upstream struct {
 	failed   atomic.Int64                 // time of the last failed dial, in UNIX nanoseconds
 	cluster  *Cluster
 	failing  atomic.Bool     // the last dial failed
+	moving   atomic.Bool     // the relay asked to reconnect (GOAWAY)
 	ctx      context.Context // ends when the relay is gone
 	cancel   context.CancelFunc
 }
 
 // newUpstream returns the upstream of a member. The caller holds c.mu.
 func (c *Cluster) newUpstream(id string) *upstream {
-	u := &upstream{id: id, text: id, cluster: c}
+	u := &upstream{id: id, text: id, cluster: c, silence: connect.Silence{ProbeAfter: probeAfter}}
 	if o := c.table.members[id]; o != nil {
 		u.text = o.Name + " " + o.URL
 	}
@@ -114,6 +115,7 @@ func (c *Cluster) dial(ctx context.Context, u *upstream) (*moqt.Session, error) 
 		return nil, err
 	}
 	h, bind := c.host.Router.Member()
+	h.Goaway = func(string, time.Duration) { u.moving.Store(true) }
 	s, err := moqt.Dial(ctx, info.URL, devcert.Pinned(info.Hash), h, moqt.Config{
 		Log: c.log, Congestion: c.host.Congestion, Tokens: []wire.Token{token},
 	})

@@ -191,11 +191,25 @@ func fromViewers(name moqt.TrackName) bool {
 
 // same reports whether two upstreams have the same identity. The caller holds r.mu.
 func (r *Router) same(a, b Upstream) bool {
-	if a == b {
+	if a == b || yielded(a) || yielded(b) {
 		return true
 	}
 	x, y := r.subject(a), r.subject(b)
 	return x != "" && x == y
+}
+
+// yielded reports whether an upstream is a process that has given up its namespaces. The caller holds r.mu.
+func yielded(up Upstream) bool {
+	p, ok := up.(peer)
+	return ok && p.c.yielded
+}
+
+// drains reports whether the process at the other end of a bridge drains.
+func (c *client) drains(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, aliveTimeout)
+	defer cancel()
+	_, _, err := c.s.TrackStatus(ctx, drainTrack)
+	return err == nil
 }
 
 // subject returns the authenticated identity of an upstream, or "" if it has none. The caller holds
@@ -267,7 +281,7 @@ func (t *track) otherPublisher(up Upstream) Upstream {
 }
 
 // takeOwnership calls take if find returns no other owner of a namespace. If the other owner responds, it
-// returns errTaken; otherwise it closes that owner's connection, withdraws its namespaces and tries again.
+// returns errTaken, unless the owner is a process that drains; otherwise it closes that owner's connection, withdraws its namespaces and tries again.
 func (r *Router) takeOwnership(ctx context.Context, ns moqt.Namespace, find func() Upstream, take func()) error {
 	for {
 		r.mu.Lock()
@@ -284,6 +298,12 @@ func (r *Router) takeOwnership(ctx context.Context, ns moqt.Namespace, find func
 			continue
 		}
 		p, ok := other.(peer)
+		if ok && p.c.bridge && p.c.drains(ctx) {
+			r.mu.Lock()
+			p.c.yielded = true
+			r.mu.Unlock()
+			continue
+		}
 		if !ok || p.c.s.Alive(ctx, aliveTimeout) {
 			return errTaken
 		}

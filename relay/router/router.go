@@ -108,6 +108,7 @@ type client struct {
 	subject string                    // authenticated identity, "" if none
 	ended   <-chan *moqt.SessionError // receives when the session's own grants end; nil if it has none
 	bridge  bool                      // the peer is another process of this relay
+	yielded bool                      // the process drains, so its publishers move to this one
 	relay   bool                      // the peer is another relay of the cluster
 	name    string                    // of that relay
 	member  bool                      // the same, but this relay opened the session
@@ -333,12 +334,19 @@ func (r *Router) Load() (sessions, room int) {
 	return sessions, max(0, r.cfg().MaxSessions-sessions)
 }
 
-// Drain makes the router send new clients to other relays.
+// Drain makes the router send new clients to other relays. Its publishers may move to the process that replaces
+// this one.
 func (r *Router) Drain() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.leaving = true
+	if !r.leaving {
+		r.leaving = true
+		r.AddLocal(origin.NewTrack(drainTrack, nil, origin.Limits{}))
+	}
 }
+
+// drainTrack exists while a router drains.
+var drainTrack = moqt.TrackName{Namespace: moqt.Namespace{clock.Namespace}, Name: "draining"}
 
 // Clients returns the open sessions of clients, without those of other relays.
 func (r *Router) Clients() (list []*moqt.Session) {
