@@ -77,7 +77,7 @@ demo: build ## Stream a session through a relay to a player on this machine
 setup-test: setup ## Install build and test dependencies (Debian, Ubuntu)
 	@tools/setup.sh --test
 
-# Compilers and linters yield to tests that run at the same time.
+# Compilers, linkers and linters yield to tests that run at the same time.
 BACKGROUND   := nice -n 19
 
 # Prerequisites of the longest stages. `make test` builds them first, so that these start at once.
@@ -105,10 +105,10 @@ LONGEST := ./tools/holocast ./relay ./capture-server \
 test-go: setup-test quic-go
 	GOWORK=off $(BACKGROUND) go build ./...
 	$(BACKGROUND) go vet ./...
-	go test -p 3 -vet=off $(TEST_ARGS) $$(go list $(LONGEST) ./... | grep -v -x -F "$$(go list $$(tools/race.sh))")
+	go test -toolexec '$(BACKGROUND)' -p 3 -vet=off $(TEST_ARGS) $$(go list $(LONGEST) ./... | grep -v -x -F "$$(go list $$(tools/race.sh))")
 
 test-race: setup-test quic-go
-	go test -p 3 -vet=off -race $(TEST_ARGS) $$(tools/race.sh)
+	go test -toolexec '$(BACKGROUND)' -p 3 -vet=off -race $(TEST_ARGS) $$(tools/race.sh)
 
 # quic-go's and webtransport-go's own tests, on the patched trees.
 test-quic-go: quic-go
