@@ -102,13 +102,15 @@ LONGEST := ./tools/holocast ./relay ./capture-server \
 	./tools/dashboards
 
 # Three packages at a time keep two cores busy.
+GO_TEST := go test -toolexec '$(BACKGROUND)' -p 3 -vet=off $(TEST_ARGS)
+
 test-go: setup-test quic-go
 	GOWORK=off $(BACKGROUND) go build ./...
 	$(BACKGROUND) go vet ./...
-	go test -toolexec '$(BACKGROUND)' -p 3 -vet=off $(TEST_ARGS) $$(go list $(LONGEST) ./... | grep -v -x -F "$$(go list $$(tools/race.sh))")
+	$(GO_TEST) $$(go list $(LONGEST) ./... | grep -v -x -F "$$(go list $$(tools/race.sh))")
 
 test-race: setup-test quic-go
-	go test -toolexec '$(BACKGROUND)' -p 3 -vet=off -race $(TEST_ARGS) $$(tools/race.sh)
+	$(GO_TEST) -race $$(tools/race.sh)
 
 # quic-go's and webtransport-go's own tests, on the patched trees.
 test-quic-go: quic-go

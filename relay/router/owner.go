@@ -281,7 +281,8 @@ func (t *track) otherPublisher(up Upstream) Upstream {
 }
 
 // takeOwnership calls take if find returns no other owner of a namespace. If the other owner responds, it
-// returns errTaken, unless the owner is a process that drains; otherwise it closes that owner's connection, withdraws its namespaces and tries again.
+// returns errTaken, unless the owner is a process that drains. Otherwise it closes that owner's connection,
+// withdraws its namespaces and tries again.
 func (r *Router) takeOwnership(ctx context.Context, ns moqt.Namespace, find func() Upstream, take func()) error {
 	for {
 		r.mu.Lock()
