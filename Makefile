@@ -80,19 +80,16 @@ setup-test: setup ## Install build and test dependencies (Debian, Ubuntu)
 # Compilers, linkers and linters yield to tests that run at the same time.
 BACKGROUND   := nice -n 19
 
-# Prerequisites of the longest stages. `make test` builds them first, so that these start at once.
-READY        := $(if $(BUILT),,setup-test build)
-
 # Tests wait more than they compute, so three stages run at a time; each prints its output when it
 # ends. WITH adds targets: make test WITH=lint
 test: setup-test build ## Run all tests
 	@echo "three of these at a time: $(TESTS) $(WITH); then test-in-step"
 	@failed=0; \
-	$(MAKE) --no-print-directory -j 3 --output-sync=recurse BUILT=1 IN_STEP=later $(TESTS) $(WITH) || failed=1; \
-	$(MAKE) --no-print-directory BUILT=1 test-in-step || failed=1; exit $$failed
+	$(MAKE) --no-print-directory -j 3 --output-sync=recurse IN_STEP=later $(TESTS) $(WITH) || failed=1; \
+	$(MAKE) --no-print-directory test-in-step || failed=1; exit $$failed
 
 # Compares sound with pictures in real time. Runs alone: starved programs lag.
-test-in-step: $(READY)
+test-in-step: setup-test build
 	cd client-web && npm run --silent test:e2e sound
 	client-unity/verify/verify.sh in-step
 
@@ -117,13 +114,13 @@ test-quic-go: quic-go
 	@tools/quicpatch/test.sh $(TEST_ARGS)
 
 # The OpenFlow controller on Open vSwitch; needs Python.
-test-openflow: $(READY)
+test-openflow: setup-test build
 	netfunc/openflow/test.sh
 
-test-web: $(READY) ## Test the web viewer, also in Chromium
+test-web: setup-test build ## Test the web viewer, also in Chromium
 	cd client-web && npm run --silent test && npm run --silent test:e2e $(if $(IN_STEP),-- --exclude '**/sound.test.ts')
 
-test-unity: $(READY) ## Test the Unity client without Unity (needs cargo)
+test-unity: setup-test build ## Test the Unity client without Unity (needs cargo)
 	cd client-unity/native && $(BACKGROUND) cargo test --quiet --locked --workspace --profile verify --no-run
 	$(MAKE) -C client-unity/native --no-print-directory test
 	cd client-unity/native && $(BACKGROUND) cargo build --quiet --locked --profile verify -p capi
