@@ -35,7 +35,8 @@ func TestMeasurePath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.FPS <= 0 || r.FPS > fps+0.1 || r.DelayP50 < homeDelay || r.Mbps != 0.48 {
+	// After a delay, frames may arrive faster than fps.
+	if r.FPS <= 0 || r.DelayP50 < homeDelay || r.Mbps != 0.48 {
 		t.Errorf("%+v", r)
 	}
 }
