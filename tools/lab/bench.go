@@ -254,7 +254,6 @@ func benchCommand() *cobra.Command {
 // benchRelayCommand returns the command bench relay, which has additional flags.
 func benchRelayCommand(o *benchOptions, w *benchWriter, list []benchmark) *cobra.Command {
 	var target connect.Target
-	var transport string
 	var loss float64
 	c := &cobra.Command{
 		Use:   "relay [URL]",
@@ -280,12 +279,12 @@ own limits apply; publishers use the namespaces session/0, session/1, …`,
 				target.URL = args[0]
 				r.At = &target
 			}
-			switch transport {
-			case "quic":
+			switch target.Transport {
+			case connect.TransportQUIC:
 			case "webtransport":
-				r.WebTransport = true
+				r.WebTransport, target.Transport = true, connect.TransportQUIC
 			default:
-				return fmt.Errorf("--transport is %q, want quic or webtransport", transport)
+				return fmt.Errorf("--transport is %q, want quic or webtransport", target.Transport)
 			}
 			if loss < 0 || loss >= 100 {
 				return fmt.Errorf("--loss is %g, want 0 to less than 100 percent", loss)
@@ -310,9 +309,11 @@ own limits apply; publishers use the namespaces session/0, session/1, …`,
 	f.Float64Var(&o.relay.Rate, "rate", relay.FramesPerS, "frames per second and publisher")
 	f.IntVar(&o.relay.FrameBytes, "size", relay.FrameBytes, "bytes per frame (one object)")
 	f.Float64Var(&loss, "loss", 0, "percentage of packets to and from viewers to drop")
-	f.StringVar(&transport, "transport", "quic", "quic or webtransport; a URL's scheme takes precedence")
 	f.DurationVar(&o.relay.Time, "time", 0, "length of a run (default 8s, --quick 3s)")
 	target.AddFlags(f)
+	transport := f.Lookup("transport")
+	transport.Usage = "quic or webtransport; a URL's scheme takes precedence"
+	target.Transport, transport.DefValue = connect.TransportQUIC, connect.TransportQUIC
 	return c
 }
 

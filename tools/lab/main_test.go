@@ -5,7 +5,23 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
+
+// TestHelp prints the help of every command, which fails if two flags have one name.
+func TestHelp(t *testing.T) {
+	var help func(c *cobra.Command)
+	help = func(c *cobra.Command) {
+		if c.LocalFlags(); c.UsageString() == "" {
+			t.Errorf("%s has no help", c.CommandPath())
+		}
+		for _, sub := range c.Commands() {
+			help(sub)
+		}
+	}
+	help(command())
+}
 
 // Installed programs must not link plotting, emulated networks, benchmarks or attacks.
 func TestInstalledPrograms(t *testing.T) {
