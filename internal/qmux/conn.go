@@ -199,6 +199,22 @@ func (c *Conn) CloseWithError(code quic.ApplicationErrorCode, reason string) err
 	return nil
 }
 
+// await releases c.mu until changed is closed or the deadline, if not zero, has passed.
+func (c *Conn) await(changed <-chan struct{}, deadline time.Time) {
+	var late <-chan time.Time
+	if !deadline.IsZero() {
+		t := time.NewTimer(time.Until(deadline))
+		defer t.Stop()
+		late = t.C
+	}
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	select {
+	case <-changed:
+	case <-late:
+	}
+}
+
 // fail ends the connection with an error, and reports it to the peer if the peer caused it.
 func (c *Conn) fail(err error) {
 	var last *frame

@@ -85,22 +85,7 @@ func (s *ReceiveStream) Read(p []byte) (int, error) {
 		if len(p) == 0 {
 			return 0, nil
 		}
-		changed := s.changed.wait()
-		var late <-chan time.Time
-		var t *time.Timer
-		if !s.deadline.IsZero() {
-			t = time.NewTimer(time.Until(s.deadline))
-			late = t.C
-		}
-		c.mu.Unlock()
-		select {
-		case <-changed:
-		case <-late:
-		}
-		c.mu.Lock()
-		if t != nil {
-			t.Stop()
-		}
+		c.await(s.changed.wait(), s.deadline)
 	}
 }
 

@@ -95,22 +95,7 @@ func (s *SendStream) Write(p []byte) (int, error) {
 	s.data = p
 	c.enqueue(s)
 	for len(s.data) > 0 {
-		changed := s.changed.wait()
-		var late <-chan time.Time
-		var t *time.Timer
-		if !s.deadline.IsZero() {
-			t = time.NewTimer(time.Until(s.deadline))
-			late = t.C
-		}
-		c.mu.Unlock()
-		select {
-		case <-changed:
-		case <-late:
-		}
-		c.mu.Lock()
-		if t != nil {
-			t.Stop()
-		}
+		c.await(s.changed.wait(), s.deadline)
 		if len(s.data) == 0 {
 			break
 		}
