@@ -9,8 +9,8 @@ import (
 	"holocast/internal/pause"
 )
 
-// The relays of a cluster share one clock, that of its oldest member, so that a
-// frame's capture time and its display may be measured at different relays.
+// The relays of a cluster share the clock of its oldest member. Capture and display of a frame may thus be
+// measured at different relays.
 const (
 	// clockStep is the deviation above which a relay sets its clock; below, it slews by clockSlew a second.
 	clockStep = 20 * time.Millisecond

@@ -28,7 +28,7 @@ function parseRelay(r: unknown): KnownRelay | undefined {
   return { url, sha256, cost };
 }
 
-/** Parses a list; ignores what is malformed in it. */
+/** Parses a list; ignores malformed entries. */
 export function parseRoster(b: Uint8Array): KnownRelay[] {
   let list: unknown;
   try {

@@ -10,7 +10,7 @@ export const name = (text: string): string => `\u2068${text}\u2069`;
 /** Notice when sound appears. Browsers play none before a click. */
 export const MUTED = "This session has sound. Select Sound or press M to hear it.";
 
-/** Notice of a session over TCP, with the reason and what it costs. */
+/** Notice of a session over TCP, with its reason and cost. */
 export function tcpNotice(why: Exclude<TCPReason, "link">): string {
   const reason = {
     browser: "because this browser has no WebTransport that lasts",

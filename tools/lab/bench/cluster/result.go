@@ -173,9 +173,9 @@ func (r *Result) failover(b *strings.Builder) {
 
 // why explains the table of faults.
 const why = `
-* A relay that is killed, stopped or cut off ends no sessions. Its viewers wait until they notice its silence, connect
-  again with growing pauses, and join at the newest frame. Frames sent meanwhile are lost, except those that a relay
-  still has in its cache (3 s) and in its sessions' queues.
+* A relay that is killed, stopped or cut off ends no sessions. Its viewers notice its silence, continue at another relay
+  that answers, and join at the newest frame. Frames sent meanwhile are lost. Clients do not return to the first relay,
+  so a later fault of the same run may find none there.
 * Viewers elsewhere need only their own relay and the publisher's. They lose frames if that one fails, until the
   publisher has connected again.
 * Routes are soft state: relays without cluster ports serve what they know, so blocking them costs nothing.
