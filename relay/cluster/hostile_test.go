@@ -56,6 +56,26 @@ func claims(info Info, names ...string) []*Message {
 	return []*Message{{Kind: Hello, From: "rogue", Version: 1, Info: info, Digest: d}, state}
 }
 
+// keep sends messages every 100 ms until the function that it returns is called: relays forget a silent
+// member after a second, however busy the machine.
+func keep(t testing.TB, send func(...*Message), list []*Message) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		for tick := time.NewTicker(100 * time.Millisecond); ctx.Err() == nil; {
+			send(list...)
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				tick.Stop()
+			}
+		}
+	})
+	stop = func() { cancel(); sending.Wait() }
+	t.Cleanup(stop)
+	return stop
+}
+
 // refuses checks that a viewer at the node is refused soon.
 func (n *node) refuses(name string) {
 	n.t.Helper()
@@ -87,16 +107,15 @@ func TestWrongRelay(t *testing.T) {
 		{"itself", "check cluster.advertise", Info{URL: a.url, Hash: a.hash}},
 		{"another", "check cluster.advertise", Info{URL: b.url, Hash: b.hash}},
 	} {
-		sessiontest.Until(t, "the claim is known", func() bool {
-			send(claims(c.info, c.name)...)
-			return a.offers(c.name)
-		})
+		stop := keep(t, send, claims(c.info, c.name))
+		sessiontest.Until(t, "the claim is known", func() bool { return a.offers(c.name) })
 		log.reset()
 		before := len(a.r.Sessions()) + len(b.r.Sessions())
 		a.refuses(c.name)
 		sessiontest.Until(t, "the log names the relay and "+c.why, func() bool {
 			return log.contains("rogue relay") && log.contains(c.why)
 		})
+		stop()
 		if more := len(a.r.Sessions()) + len(b.r.Sessions()) - before; more > 3 {
 			t.Errorf("%s: %d more sessions", c.name, more)
 		}
