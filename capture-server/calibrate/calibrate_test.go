@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"holocast/capture-server/source/synthetic"
@@ -149,19 +150,31 @@ func (r room) cast(eye, dir [3]float64) (t float64, gray uint8, box bool) {
 	return t, gray, true
 }
 
+// lens is the synthetic camera with the rays of its images.
+type lens struct {
+	camera.Calibration
+	depth, color camera.RayTable
+}
+
+var synthetics = sync.OnceValues(func() (lens, error) {
+	cal, err := synthetic.Calibration(0, camera.NFOVUnbinned, camera.Color720P)
+	return lens{cal, cal.Depth.RayTable(), cal.Color.RayTable()}, err
+})
+
 func (r room) view(t *testing.T, name string, pose camera.Transform) View {
 	t.Helper()
-	cal, err := synthetic.Calibration(0, camera.NFOVUnbinned, camera.Color720P)
+	cal, err := synthetics()
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := View{Name: name, Calibration: cal, Gray: image.NewGray(image.Rect(0, 0, cal.Color.Width, cal.Color.Height))}
+	rays := &cal.color
+	v := View{Name: name, Calibration: cal.Calibration, Gray: image.NewGray(image.Rect(0, 0, cal.Color.Width, cal.Color.Height))}
 	rng := rand.New(rand.NewPCG(5, uint64(len(name))))
 	turn := camera.Transform{R: pose.R}
 	for i := range cal.Depth.Width * cal.Depth.Height {
-		x, y, ok := cal.Depth.Unproject(float64(i%cal.Depth.Width), float64(i/cal.Depth.Width))
+		x, y := float64(cal.depth.X[i]), float64(cal.depth.Y[i])
 		var z float64
-		if ok {
+		if !math.IsNaN(x) {
 			z, _, _ = r.cast(pose.T, turn.Apply([3]float64{x, y, 1}))
 			z += 2 * rng.NormFloat64()
 		}
@@ -169,7 +182,6 @@ func (r room) view(t *testing.T, name string, pose camera.Transform) View {
 	}
 	colorPose := pose.Compose(cal.DepthToColor.Inverse())
 	turn.R = colorPose.R
-	rays := cal.Color.RayTable()
 	for i := range v.Gray.Pix {
 		right := min(i+1, len(v.Gray.Pix)-1)
 		_, gray, box := r.cast(colorPose.T, turn.Apply([3]float64{float64(rays.X[i]), float64(rays.Y[i]), 1}))

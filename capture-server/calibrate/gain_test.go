@@ -13,11 +13,15 @@ import (
 func colored(t *testing.T, poses []camera.Transform, gains []depthmap.Gain) []View {
 	t.Helper()
 	scene := square(210, 84)
+	cal, err := synthetics()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rays := &cal.depth
 	views := make([]View, len(poses))
 	for i, pose := range poses {
 		v := scene.view(t, "camera-"+string(rune('0'+i)), pose)
 		turn := camera.Transform{R: pose.R}
-		rays := v.Calibration.Depth.RayTable()
 		v.Color = make([]byte, 3*len(v.Depth))
 		for k := range v.Depth {
 			if v.Depth[k] == 0 {

@@ -55,27 +55,46 @@ var gates = []float64{200, 150, 100, 70, 50, 50, 50, 50, 50, 50}
 // Chen and Medioni 1992, all views jointly, readings matched by projection). It takes seconds.
 // Errors name the view.
 func Solve(ctx context.Context, views []View, at Placement) ([]camera.Transform, Residual, error) {
+	s, err := newScene(ctx, views)
+	if err != nil {
+		return nil, Residual{}, err
+	}
+	return s.solve(ctx, at)
+}
+
+// scene holds the surfaces and markers that the views show.
+type scene struct {
+	views    []View
+	surfaces []*surface
+	found    [][]marker
+}
+
+func newScene(ctx context.Context, views []View) (*scene, error) {
 	for _, v := range views {
 		d, c := v.Calibration.Depth, v.Calibration.Color
 		if len(v.Depth) != d.Width*d.Height {
-			return nil, Residual{}, fmt.Errorf("calibrate: camera %s: depth image has %d pixels, calibration has %d×%d",
+			return nil, fmt.Errorf("calibrate: camera %s: depth image has %d pixels, calibration has %d×%d",
 				v.Name, len(v.Depth), d.Width, d.Height)
 		}
 		if size := v.Gray.Rect.Size(); size.X != c.Width || size.Y != c.Height {
-			return nil, Residual{}, fmt.Errorf("calibrate: camera %s: colour image is %d×%d, calibration has %d×%d",
+			return nil, fmt.Errorf("calibrate: camera %s: colour image is %d×%d, calibration has %d×%d",
 				v.Name, size.X, size.Y, c.Width, c.Height)
 		}
 	}
-	surfaces := make([]*surface, len(views))
-	found := make([][]marker, len(views))
-	// Solve sequentially, since publishing is already running and needs the other processors.
+	s := &scene{views, make([]*surface, len(views)), make([][]marker, len(views))}
+	// Sequentially, since publishing is already running and needs the other processors.
 	for i := range views {
 		if err := ctx.Err(); err != nil {
-			return nil, Residual{}, err
+			return nil, err
 		}
-		surfaces[i], found[i] = newSurface(&views[i]), findMarkers(views[i].Gray)
+		s.surfaces[i], s.found[i] = newSurface(&views[i]), findMarkers(views[i].Gray)
 	}
-	sightings, size, err := sight(views, surfaces, found, at)
+	return s, nil
+}
+
+func (s *scene) solve(ctx context.Context, at Placement) ([]camera.Transform, Residual, error) {
+	views, surfaces := s.views, s.surfaces
+	sightings, size, err := sight(views, surfaces, s.found, at)
 	if err != nil {
 		return nil, Residual{}, err
 	}
@@ -419,8 +438,12 @@ func residual(surfaces []*surface, poses []camera.Transform, markers float64) Re
 func solveAny(ctx context.Context, views []View, box choice) (
 	best []camera.Transform, least Residual, err error,
 ) {
+	s, err := newScene(ctx, views)
+	if err != nil {
+		return nil, Residual{}, err
+	}
 	for _, at := range box.options {
-		poses, r, failed := Solve(ctx, views, at)
+		poses, r, failed := s.solve(ctx, at)
 		if failed == nil && len(box.options) > 1 {
 			failed = r.refuse(maxGuess)
 		}
