@@ -64,7 +64,7 @@ func recorded(t *testing.T, c catalog.Catalog, objects []recording.Object) *medi
 // cloudMedia returns one second of frames that are cheap to generate: 8000 random points each, about 15 Mbit/s.
 func cloudMedia(t *testing.T) *media {
 	t.Helper()
-	const points = 8000
+	const points = 2000
 	c := catalog.Catalog{Version: catalog.Version, Tracks: []catalog.Track{{
 		Name: pointsName, Packaging: catalog.PackagingPoints, IsLive: true,
 		Points: &catalog.Points{Quality: "full", Layout: "B", Descriptions: 1, MaxPoints: points, DeliveryTimeout: 500},
