@@ -168,7 +168,8 @@ func (r room) view(t *testing.T, name string, pose camera.Transform) View {
 		t.Fatal(err)
 	}
 	rays := &cal.color
-	v := View{Name: name, Calibration: cal.Calibration, Gray: image.NewGray(image.Rect(0, 0, cal.Color.Width, cal.Color.Height))}
+	gray := image.NewGray(image.Rect(0, 0, cal.Color.Width, cal.Color.Height))
+	v := View{Name: name, Calibration: cal.Calibration, Gray: gray}
 	rng := rand.New(rand.NewPCG(5, uint64(len(name))))
 	turn := camera.Transform{R: pose.R}
 	for i := range cal.Depth.Width * cal.Depth.Height {
