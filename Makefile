@@ -24,7 +24,7 @@ PACKAGE_holocast-lab   := ./tools/lab
 export CGO_ENABLED := 1
 
 # Longest first.
-TESTS        := test-web test-unity test-race test-go test-openflow test-quic-go test-deploy
+TESTS        := test-web test-unity $(if $(RACE),test-race) test-go test-openflow test-quic-go test-deploy
 
 .DEFAULT_GOAL := help
 # Sources of the web viewer, including its WebAssembly modules.
@@ -81,7 +81,8 @@ setup-test: setup ## Install build and test dependencies (Debian, Ubuntu)
 BACKGROUND   := nice -n 19
 
 # Tests wait more than they compute, so three stages run at a time; each prints its output when it
-# ends. WITH adds targets: make test WITH=lint
+# ends. RACE=yes runs Go packages that start goroutines with the race detector. WITH adds targets:
+# make test RACE=yes WITH=lint
 test: setup-test build ## Run all tests
 	@echo "three of these at a time: $(TESTS) $(WITH); then test-in-step"
 	@failed=0; \
@@ -93,18 +94,18 @@ test-in-step: setup-test build
 	cd client-web && npm run --silent test:e2e sound
 	client-unity/verify/verify.sh in-step
 
-# The longest tests, started before all others.
+# The longest tests, which start before all others.
 LONGEST := ./tools/holocast ./relay ./capture-server \
 	$(addprefix ./tools/lab/bench/,duplication bottleneck hostile relay) \
 	./tools/dashboards
 
-# Three packages at a time keep two cores busy.
+# Tests of packages wait for processes and timers, so three at a time keep two cores busy.
 GO_TEST := go test -toolexec '$(BACKGROUND)' -p 3 -vet=off $(TEST_ARGS)
 
 test-go: setup-test quic-go
 	GOWORK=off $(BACKGROUND) go build ./...
 	$(BACKGROUND) go vet ./...
-	$(GO_TEST) $$(go list $(LONGEST) ./... | grep -v -x -F "$$(go list $$(tools/race.sh))")
+	$(GO_TEST) $$(go list $(LONGEST) ./... $(if $(RACE),| grep -v -x -F "$$(go list $$(tools/race.sh))"))
 
 test-race: setup-test quic-go
 	$(GO_TEST) -race $$(tools/race.sh)
