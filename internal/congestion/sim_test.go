@@ -1,7 +1,6 @@
 package congestion
 
 import (
-	"container/heap"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -20,18 +19,38 @@ type simEvent struct {
 	do  func()
 }
 
+// simHeap is a binary heap. container/heap allocates for each event.
 type simHeap []simEvent
 
-func (h simHeap) Len() int { return len(h) }
-func (h simHeap) Less(i, j int) bool {
+func (h simHeap) less(i, j int) bool {
 	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].seq < h[j].seq
 }
-func (h simHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *simHeap) Push(x any)   { *h = append(*h, x.(simEvent)) }
-func (h *simHeap) Pop() any {
-	old := *h
-	e := old[len(old)-1]
-	*h = old[:len(old)-1]
+
+func (h *simHeap) push(e simEvent) {
+	*h = append(*h, e)
+	s := *h
+	for i := len(s) - 1; i > 0 && s.less(i, (i-1)/2); i = (i - 1) / 2 {
+		s[i], s[(i-1)/2] = s[(i-1)/2], s[i]
+	}
+}
+
+func (h *simHeap) pop() simEvent {
+	s := *h
+	e, n := s[0], len(s)-1
+	s[0], s[n] = s[n], simEvent{}
+	s = s[:n]
+	for i := 0; ; {
+		child := 2*i + 1
+		if child+1 < n && s.less(child+1, child) {
+			child++
+		}
+		if child >= n || !s.less(child, i) {
+			break
+		}
+		s[i], s[child] = s[child], s[i]
+		i = child
+	}
+	*h = s
 	return e
 }
 
@@ -75,12 +94,12 @@ func (s *sim) after(d time.Duration, do func()) { s.at(s.now+d, do) }
 
 func (s *sim) at(t time.Duration, do func()) {
 	s.seq++
-	heap.Push(&s.events, simEvent{max(t, s.now), s.seq, do})
+	s.events.push(simEvent{max(t, s.now), s.seq, do})
 }
 
 func (s *sim) run(until time.Duration) {
 	for len(s.events) > 0 && s.events[0].at <= until {
-		e := heap.Pop(&s.events).(simEvent)
+		e := s.events.pop()
 		s.now = e.at
 		e.do()
 	}
