@@ -601,8 +601,7 @@ func (t *Table) Members() []Member {
 }
 
 // Redirect returns the URL of the relay that a client should use instead of this one, or "" if none has
-// room: of those in the region, or else of all, the one with the fewest sessions. The URL's fragment is the
-// hash of the relay's certificate if clients need it.
+// room: of those in the region, or else of all, the one with the fewest sessions. See forClients.
 func (t *Table) Redirect() string {
 	var best *member
 	for _, o := range t.members {
@@ -617,10 +616,16 @@ func (t *Table) Redirect() string {
 		return ""
 	}
 	best.redirected++
-	if best.SelfSigned {
-		return best.public() + "#" + hex.EncodeToString(best.Hash[:])
+	return best.forClients()
+}
+
+// forClients returns the URL that clients are told. Its fragment is the hash of the relay's certificate if
+// clients need it.
+func (i *Info) forClients() string {
+	if i.SelfSigned {
+		return i.public() + "#" + hex.EncodeToString(i.Hash[:])
 	}
-	return best.public()
+	return i.public()
 }
 
 // before reports whether clients of this relay should prefer a to b.
