@@ -588,13 +588,14 @@ type Member struct {
 	Namespaces int
 	Excess     bool    // it announced more than MaxNamespaces; the rest is ignored
 	Cost       float64 // measured round-trip time in milliseconds; 0 = unknown
+	Suspect    bool    // its sessions do not answer or cannot be opened
 }
 
 // Members lists the other relays by ID.
 func (t *Table) Members() []Member {
 	list := make([]Member, 0, len(t.members))
 	for id, o := range t.members {
-		list = append(list, Member{o.Info, o.Load, id, o.seen, len(o.namespaces), o.excess, o.cost})
+		list = append(list, Member{o.Info, o.Load, id, o.seen, len(o.namespaces), o.excess, o.cost, o.suspect})
 	}
 	slices.SortFunc(list, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
 	return list
