@@ -23,13 +23,15 @@ import (
 
 // Config is the relay's configuration; relay.example.yaml documents it.
 type Config struct {
-	Listen   string   `yaml:"listen"`
-	Insecure bool     `yaml:"insecure"`
-	HTTP     string   `yaml:"http"`
-	Admin    string   `yaml:"admin"`
-	Web      string   `yaml:"web"`
-	Origins  []string `yaml:"origins"`
-	Qlog     struct {
+	Listen   string `yaml:"listen"`
+	Insecure bool   `yaml:"insecure"`
+	HTTP     string `yaml:"http"`
+	Admin    string `yaml:"admin"`
+	// AdminToken is a file of tokens for the API.
+	AdminToken string   `yaml:"adminToken"`
+	Web        string   `yaml:"web"`
+	Origins    []string `yaml:"origins"`
+	Qlog       struct {
 		Dir      string `yaml:"dir"`
 		MaxFiles int    `yaml:"maxFiles"`
 		MaxBytes int64  `yaml:"maxBytes"`

@@ -14,19 +14,11 @@ import (
 	"holocast/relay/upgrade"
 )
 
-// moveClients asks all clients to move to other relays of the cluster. The relay ends once they have, or
+// moveClients asks all clients to move to other relays. The relay ends once they have, or
 // after drainTimeout. The answer tells how many have moved.
 func (s *server) moveClients(ctx context.Context) (answer string, err error) {
-	switch {
-	case s.cluster == nil:
-		return "", errors.New("the relay is in no cluster, so its clients have nowhere to go; stop it instead")
-	case s.cluster.Redirect() == "":
-		return "", errors.New("no other relay of the cluster has room")
-	}
-	select {
-	case <-s.drained:
-		return "", errors.New("the relay is already draining")
-	default:
+	if err := s.mayDrain(); err != nil {
+		return "", err
 	}
 	limit := s.cfg.DrainTimeout
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -37,6 +29,34 @@ func (s *server) moveClients(ctx context.Context) (answer string, err error) {
 		return fmt.Sprintf("%d sessions asked to move; some had not after %s", n, limit), nil
 	}
 	return fmt.Sprintf("%d sessions moved", n), nil
+}
+
+// mayDrain returns nil if the clients can move. Later calls return an error.
+func (s *server) mayDrain() error {
+	switch {
+	case s.cluster == nil:
+		return errors.New("the relay is in no cluster, so its clients have nowhere to go; stop it instead")
+	case s.cluster.Redirect() == "":
+		return errors.New("no other relay of the cluster has room")
+	case s.draining.Swap(true):
+		return errors.New("the relay is already draining")
+	}
+	return nil
+}
+
+// beginDrain is moveClients without waiting. It returns the number of clients.
+func (s *server) beginDrain() (clients int, err error) {
+	if err := s.mayDrain(); err != nil {
+		return 0, err
+	}
+	clients = len(s.router.Clients())
+	s.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(s.background, s.cfg.DrainTimeout)
+		defer cancel()
+		s.leaveTo(ctx, s.cfg.DrainTimeout)
+		close(s.drained)
+	})
+	return clients, nil
 }
 
 // leaveTo sends all clients to other relays and waits until they have left or ctx is done, and for at most

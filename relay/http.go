@@ -5,11 +5,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 
 	"holocast/internal/pairing"
 	"holocast/internal/qmux"
 	"holocast/internal/service"
+	"holocast/relay/admin"
 	"holocast/relay/live"
 	"holocast/relay/upgrade"
 )
@@ -18,16 +20,16 @@ import (
 var errDraining = errors.New("draining")
 
 // serveHTTP serves health, certificate hash, pairing codes and web viewer at webAddr, and health,
-// pairing codes, metrics and the live page at adminAddr. Without adminAddr, it serves metrics and the
-// live page at webAddr if that is a loopback address. webAddr also takes HTTPS, and WebSockets for
-// sessions over TCP. It reuses the predecessor's listeners. The relay
+// pairing codes, metrics, the API and the live page at adminAddr. Without adminAddr, it serves metrics,
+// API and live page at webAddr if that is a loopback address. Both also take HTTPS, and webAddr WebSockets
+// for sessions over TCP. It reuses the predecessor's listeners. The relay
 // is healthy until ctx is done.
 func (s *server) serveHTTP(ctx context.Context, predecessor *upgrade.Predecessor, webAddr, adminAddr string) error {
 	web, err := listenHTTP(predecessor, fileHTTP, s.inherited.HTTP, webAddr, s.log.Logger)
 	if err != nil {
 		return err
 	}
-	admin, err := listenHTTP(predecessor, fileAdmin, s.inherited.Admin, adminAddr, s.log.Logger)
+	operator, err := listenHTTP(predecessor, fileAdmin, s.inherited.Admin, adminAddr, s.log.Logger)
 	if err != nil {
 		web.Close()
 		return err
@@ -41,23 +43,24 @@ func (s *server) serveHTTP(ctx context.Context, predecessor *upgrade.Predecessor
 	}))
 	registry := service.NewRegistry(newMetrics(s.router, s.ln), newLimitMetrics(s.limits),
 		newFastPathMetrics(s.fast), newClusterMetrics(s.cluster))
-	metrics, page := s.guard.host(service.MetricsHandler(registry)), s.guard.host(live.Handler(s.router, s.cluster))
-	admin.Handle("GET /metrics", metrics)
-	admin.Handle("GET /live/", page)
-	admin.Handle("GET /healthz", health)
-	switch {
-	case adminAddr != "":
-	case loopback(webAddr):
-		web.Handle("GET /metrics", metrics)
-		web.Handle("GET /live/", page)
-	case webAddr != "":
+	api := s.guard.host(s.access.Protect(s.api))
+	for _, at := range []*service.HTTP{operator, web} {
+		if at == web && (adminAddr != "" || !loopback(webAddr)) {
+			break
+		}
+		at.Handle("GET /metrics", s.guard.host(service.MetricsHandler(registry)))
+		at.Handle("GET /live/", s.guard.host(live.Handler()))
+		at.Handle(admin.Base, api)
+	}
+	operator.Handle("GET /healthz", health)
+	if adminAddr == "" && webAddr != "" && !loopback(webAddr) {
 		s.log.Info("metrics are not served: http is not a loopback address and admin is not set")
 	}
 	if s.codes == nil {
 		s.codes = pairing.NewCodes()
 	}
 	create := s.guard.host(http.HandlerFunc(s.createCode))
-	admin.Handle("POST "+pairing.Path+"{$}", create)
+	operator.Handle("POST "+pairing.Path+"{$}", create)
 	web.Handle("POST "+pairing.Path+"{$}", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !pairing.FromThisMachine(r) {
 			http.Error(w, "create codes only on the relay's machine or at its admin address", http.StatusForbidden)
@@ -72,11 +75,20 @@ func (s *server) serveHTTP(ctx context.Context, predecessor *upgrade.Predecessor
 		web.Handle("GET /", s.guard.host(viewer(s.cfg.Web)))
 	}
 	web.Secure(s.tcpTLS())
+	operator.Secure(s.tcpTLS())
 	web.Wrap(s.webSockets)
 	web.Start()
-	admin.Start()
-	s.web, s.admin = web, admin
+	operator.Start()
+	s.web, s.admin = web, operator
 	return nil
+}
+
+// serveAPI serves the API on a connection of the control socket, whose users may act.
+func (s *server) serveAPI(conn net.Conn, peer string) {
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.api.ServeHTTP(w, r.WithContext(admin.WithActor(r.Context(), peer)))
+	})
+	service.ServeConn(conn, h, s.log.Logger)
 }
 
 // tcpTLS returns the TLS configuration for HTTPS, whose handshakes count towards the limits.

@@ -37,5 +37,6 @@ func command(cfg *Config) *cobra.Command {
 	c.PreRunE = func(*cobra.Command, []string) error { return cfg.Validate() }
 	c.RunE = func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), *cfg) }
 	c.AddCommand(tokenCommand(cfg), keyCommand(), upgradeCommand(cfg), drainCommand(cfg))
+	c.AddCommand(operatorCommands(cfg)...)
 	return c
 }

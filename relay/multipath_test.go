@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"net/netip"
 	"testing"
 
@@ -10,6 +9,7 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
+	"holocast/relay/admin"
 )
 
 // dialPaths opens a session over two paths.
@@ -49,25 +49,12 @@ func TestMultipath(t *testing.T) {
 			t.Errorf("%s is %v, want %v", series, got, want)
 		}
 	}
-	var report struct {
-		Sessions []struct {
-			Paths []struct {
-				Name, Peer string
-				Down       bool
-				Share      float64
-				Sent       uint64 `json:"sent_bytes"`
-			}
-		}
-	}
-	_, body := p.get("/live/report.json")
-	if err := json.Unmarshal([]byte(body), &report); err != nil {
-		t.Fatal(err)
-	}
+	viewers := list[admin.Viewer](p.api(""), "viewers")
 	shown, sent, share := 0, uint64(0), 0.0
-	for _, s := range report.Sessions {
+	for _, s := range viewers {
 		for _, path := range s.Paths {
 			shown++
-			sent += path.Sent
+			sent += path.SentBytes
 			share += path.Share
 			host := map[string]string{"wifi": "127.0.0.2", "modem": "127.0.0.3"}[path.Name]
 			if from, err := netip.ParseAddrPort(path.Peer); err != nil || from.Addr().String() != host || path.Down {
@@ -76,7 +63,7 @@ func TestMultipath(t *testing.T) {
 		}
 	}
 	if shown != 2 || sent < uint64(len(payload)) || share < 0.999 || share > 1.001 {
-		t.Errorf("%+v", report.Sessions)
+		t.Errorf("%+v", viewers)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"holocast/internal/pairing"
 	"holocast/internal/service"
 	"holocast/internal/trace"
+	"holocast/relay/admin"
 	"holocast/relay/auth"
 	"holocast/relay/cluster"
 	"holocast/relay/fastpath"
@@ -61,6 +62,8 @@ type server struct {
 	memory *origin.Memory
 	limits *limits.Limits
 	router *router.Router
+	api    *admin.API
+	access *admin.Access
 
 	sockets    *steer.Group
 	ln         *moqt.Listener
@@ -68,7 +71,8 @@ type server struct {
 	control    *upgrade.Control
 	upgrader   *upgrader
 	signals    chan os.Signal // requests for an upgrade
-	drained    chan struct{}  // closed once all clients have moved to other relays
+	draining   atomic.Bool    // clients are asked to move to other relays
+	drained    chan struct{}  // closed once all have
 	drain      atomic.Int64   // time.Duration; changed by SIGHUP
 
 	background context.Context // cancelled when the server ends, after ctx
@@ -164,7 +168,14 @@ func (s *server) startRouter(ctx context.Context) (err error) {
 	}
 	s.router = router.New(c)
 	s.router.AdjustClock(s.inherited.ClockOffset)
-	return nil
+	if s.access, err = admin.NewAccess(s.cfg.AdminToken, log); err != nil {
+		return err
+	}
+	s.api, err = admin.New(admin.Config{
+		Router: s.router, Cluster: s.cluster, Drain: s.beginDrain, MoveTimeout: s.cfg.DrainTimeout,
+		Blocks: s.inherited.Blocks, Version: service.Version(), Log: log,
+	})
+	return err
 }
 
 // fitMemory returns the cache size for a configuration and limits the process's memory.
@@ -233,6 +244,7 @@ func (s *server) startBackground(ctx context.Context) error {
 	s.onClose(s.wg.Wait)
 	s.onClose(stop)
 	s.wg.Go(func() { s.router.RunClock(running) })
+	s.wg.Go(func() { s.api.Run(running) })
 	s.wg.Go(func() { s.limits.FitInitials(running, s.sockets.Pass, s.log.Logger) })
 	if s.authority != nil {
 		s.wg.Go(func() { s.authority.Run(running) })
@@ -295,7 +307,7 @@ func (s *server) startCluster(ctx context.Context, takeOver bool) error {
 	hash := func() [32]byte { return devcert.Hash(*s.cert.Get()) }
 	return s.cluster.Start(ctx, cluster.Host{
 		Router: s.router, Address: s.ln.Addr(), Hash: hash, Congestion: s.cfg.Congestion,
-		Backups: s.cfg.Publisher.Backups, SelfSigned: s.cfg.TLS.Certificate == "",
+		Backups: s.cfg.Publisher.Backups, SelfSigned: s.cfg.TLS.Certificate == "", Board: s.api.Board(),
 	}, takeOver)
 }
 
@@ -306,7 +318,7 @@ func (s *server) acceptUpgrades(ctx context.Context) error {
 	s.control = listenControl(s.predecessor, address, s.log.Logger)
 	s.upgrader = &upgrader{
 		cfg: s.cfg, keys: s.keys, cert: s.cert, address: address, sockets: s.sockets, r: s.router, log: s.log.Logger,
-		cluster: s.cluster.ID(), replaced: make(chan *upgrade.Successor, 1),
+		cluster: s.cluster.ID(), blocks: s.api.Blocks, replaced: make(chan *upgrade.Successor, 1),
 		files: func() ([]upgrade.File, error) { return listenerFiles(s.web, s.admin, s.control) },
 	}
 	s.onClose(s.upgrader.close)
@@ -332,7 +344,7 @@ func (s *server) serveControl(ctx context.Context) {
 				return s.moveClients(ctx)
 			}
 			return "", fmt.Errorf("unknown command %q", command)
-		})
+		}, s.serveAPI)
 	})
 }
 

@@ -31,8 +31,14 @@ var settings = slices.Concat(
 		},
 		{
 			Key:  "admin",
-			Help: "TCP address for /metrics (Prometheus), /live (a page of sessions and tracks) and /healthz.",
-			More: `"" serves them at http if that is a loopback address, and nowhere otherwise.`,
+			Help: "TCP address for /metrics (Prometheus), /live (a page of sessions and tracks), /api/v1 and /healthz.",
+			More: `"" serves them at http if that is a loopback address, and nowhere otherwise. It takes HTTP and HTTPS.`,
+		},
+		{
+			Key:  "adminToken",
+			Help: "File of tokens for /api/v1 and the live page, one per line.",
+			More: `A changed file is loaded automatically. Tokens from other machines need HTTPS. "" allows only ` +
+				"this machine to read, and only commands such as relay kick to act.",
 		},
 		{
 			Key:  "web",

@@ -22,6 +22,7 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/service"
+	"holocast/relay/admin"
 	"holocast/relay/router"
 	"holocast/relay/steer"
 	"holocast/relay/upgrade"
@@ -51,6 +52,7 @@ type state struct {
 	Namespaces          []moqt.Namespace // published when the new process starts
 	Cluster             string           // ID in the cluster, "" if in none
 	ClockOffset         time.Duration    // of the relay's clock from the machine's
+	Blocks              []admin.Block
 }
 
 // keys are secrets shared by both processes, so that clients can resume sessions with either.
@@ -252,6 +254,7 @@ type upgrader struct {
 	log     *slog.Logger
 	files   func() ([]upgrade.File, error) // HTTP and control listeners
 	cluster string                         // ID in the cluster
+	blocks  func() []admin.Block
 
 	mu       sync.Mutex
 	bridge   *bridgeServer
@@ -309,7 +312,7 @@ func (u *upgrader) upgrade(ctx context.Context) (pid int, err error) {
 	s, err := upgrade.Start(ctx, state{
 		Listen: u.cfg.Listen, HTTP: u.cfg.HTTP, Admin: u.cfg.Admin, Address: u.address,
 		Keys: u.keys, Bridge: u.bridge.bridge, Namespaces: u.r.Namespaces(),
-		Cluster: u.cluster, ClockOffset: u.r.ClockOffset(),
+		Cluster: u.cluster, ClockOffset: u.r.ClockOffset(), Blocks: u.blocks(),
 	}, files)
 	if err != nil {
 		return 0, errors.Join(err, u.sockets.Accept()) // the successor may have begun to accept

@@ -121,6 +121,41 @@ func (h *HTTP) Close() {
 	}
 }
 
+// ServeConn serves one HTTP request on a connection and closes it.
+func ServeConn(conn net.Conn, h http.Handler, log *slog.Logger) {
+	srv := NewServer(h, log)
+	srv.SetKeepAlivesEnabled(false)
+	closed := make(chan struct{})
+	srv.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed || state == http.StateHijacked {
+			close(closed)
+		}
+	}
+	_ = srv.Serve(&single{conn: conn, closed: closed})
+}
+
+// single is a listener with one connection.
+type single struct {
+	conn   net.Conn // nil once accepted
+	closed <-chan struct{}
+}
+
+// Accept implements net.Listener. After the connection it waits for its end.
+func (l *single) Accept() (net.Conn, error) {
+	if conn := l.conn; conn != nil {
+		l.conn = nil
+		return conn, nil
+	}
+	<-l.closed
+	return nil, net.ErrClosed
+}
+
+// Close implements net.Listener.
+func (l *single) Close() error { return nil }
+
+// Addr implements net.Listener.
+func (l *single) Addr() net.Addr { return &net.UnixAddr{} }
+
 // healthLimit bounds the wait for a health check, below a Kubernetes probe's usual timeout of a
 // second.
 const healthLimit = 800 * time.Millisecond

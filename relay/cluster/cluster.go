@@ -60,6 +60,8 @@ type Cluster struct {
 	known     map[string]Member // by ID, as logged
 	leaving   bool
 	left      chan struct{} // signalled when leaving becomes true
+	news      chan struct{} // signalled when the bulletin is due
+	bus       atomic.Pointer[bus]
 	roster    *origin.Track
 	listed    []roster.Relay       // in the newest roster
 	offers    map[string]*offer    // by namespace
@@ -78,6 +80,7 @@ type Host struct {
 	Congestion string          // controller of its sessions with other relays
 	Backups    bool            // several publishers may claim a namespace
 	SelfSigned bool            // clients can verify its certificate by the hash only
+	Board      Board
 }
 
 // offer is a namespace that the router offers on behalf of another relay.
@@ -108,6 +111,7 @@ func New(ctx context.Context, cfg Config, id string, log *slog.Logger) (*Cluster
 	return &Cluster{
 		cfg: cfg, log: log, secret: s, id: id, name: cmp.Or(host, "relay") + "/" + id,
 		offers: map[string]*offer{}, upstreams: map[string]*upstream{}, left: make(chan struct{}, 1),
+		news:   make(chan struct{}, 1),
 		roster: origin.NewTrack(roster.TrackName(), nil, origin.Limits{MaxAge: time.Second, MaxBytes: 1 << 16}),
 	}, nil
 }
@@ -215,9 +219,12 @@ func (c *Cluster) Leave(handOver bool) {
 func (c *Cluster) run(ctx context.Context, b *bus) {
 	defer b.close()
 	defer c.end()
-	ticks, paths := time.NewTicker(tick), time.NewTicker(measure)
+	c.bus.Store(b)
+	defer c.bus.Store(nil)
+	ticks, paths, bulletins := time.NewTicker(tick), time.NewTicker(measure), time.NewTicker(bulletinEvery)
 	defer ticks.Stop()
 	defer paths.Stop()
+	defer bulletins.Stop()
 	changed := c.host.Router.Changed()
 	c.update(b, func(now time.Time) []*Message {
 		return slices.Concat(c.load(), c.publish(now), c.table.Start(now))
@@ -238,6 +245,12 @@ func (c *Cluster) run(ctx context.Context, b *bus) {
 			})
 		case <-c.left:
 			c.update(b, func(time.Time) []*Message { return c.load() })
+		case m := <-b.notes:
+			c.read(b, m)
+		case <-c.news:
+			c.post(b)
+		case <-bulletins.C:
+			c.post(b)
 		case <-ticks.C:
 			c.update(b, func(now time.Time) []*Message {
 				c.sweep()
@@ -540,8 +553,9 @@ type View struct {
 // RelayView is another relay.
 type RelayView struct {
 	Member
-	Session *moqt.Session    // open session to it; nil without one
-	Routes  []moqt.Namespace // namespaces that it serves to this relay, in order
+	Session  *moqt.Session    // open session to it; nil without one
+	Upstream string           // names it as the upstream of tracks
+	Routes   []moqt.Namespace // namespaces that it serves to this relay, in order
 }
 
 // View returns the relay's view of the cluster, or nil if c is nil or has not started.
@@ -561,7 +575,7 @@ func (c *Cluster) View() *View {
 	for _, m := range c.table.Members() {
 		one := RelayView{Member: m, Routes: routes[m.ID]}
 		if up := c.upstreams[m.ID]; up != nil {
-			one.Session = up.open()
+			one.Session, one.Upstream = up.open(), up.text
 		}
 		v.Relays = append(v.Relays, one)
 	}

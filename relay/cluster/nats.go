@@ -37,13 +37,14 @@ type bus struct {
 	user   *server.User   // of the server
 	conn   *nats.Conn
 	in     chan *nats.Msg
+	notes  chan *nats.Msg
 }
 
 // openBus opens the cluster's bus. wait limits the wait for the cluster port.
 func openBus(
 	ctx context.Context, cfg Config, id string, wait time.Duration, s *secret, refused func(), log *slog.Logger,
 ) (*bus, error) {
-	b := &bus{in: make(chan *nats.Msg, queued)}
+	b := &bus{in: make(chan *nats.Msg, queued), notes: make(chan *nats.Msg, queued)}
 	address := cfg.NATS
 	o := []nats.Option{
 		nats.Name("holocast relay " + id), nats.MaxReconnects(maxReconnect), nats.ReconnectWait(reconnect),
@@ -70,6 +71,10 @@ func openBus(
 		return nil, fmt.Errorf("cluster.nats: %w", err)
 	}
 	if _, err = b.conn.ChanSubscribe(subject(cfg.Name), b.in); err != nil {
+		b.close()
+		return nil, err
+	}
+	if _, err = b.conn.ChanSubscribe(boardSubject(cfg.Name), b.notes); err != nil {
 		b.close()
 		return nil, err
 	}

@@ -588,21 +588,21 @@ type Member struct {
 	Namespaces int
 	Excess     bool    // it announced more than MaxNamespaces; the rest is ignored
 	Cost       float64 // measured round-trip time in milliseconds; 0 = unknown
+	Suspect    bool    // its sessions do not answer or cannot be opened
 }
 
 // Members lists the other relays by ID.
 func (t *Table) Members() []Member {
 	list := make([]Member, 0, len(t.members))
 	for id, o := range t.members {
-		list = append(list, Member{o.Info, o.Load, id, o.seen, len(o.namespaces), o.excess, o.cost})
+		list = append(list, Member{o.Info, o.Load, id, o.seen, len(o.namespaces), o.excess, o.cost, o.suspect})
 	}
 	slices.SortFunc(list, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
 	return list
 }
 
 // Redirect returns the URL of the relay that a client should use instead of this one, or "" if none has
-// room: of those in the region, or else of all, the one with the fewest sessions. The URL's fragment is the
-// hash of the relay's certificate if clients need it.
+// room: of those in the region, or else of all, the one with the fewest sessions. See forClients.
 func (t *Table) Redirect() string {
 	var best *member
 	for _, o := range t.members {
@@ -617,10 +617,16 @@ func (t *Table) Redirect() string {
 		return ""
 	}
 	best.redirected++
-	if best.SelfSigned {
-		return best.public() + "#" + hex.EncodeToString(best.Hash[:])
+	return best.forClients()
+}
+
+// forClients returns the URL that clients are told. Its fragment is the hash of the relay's certificate if
+// clients need it.
+func (i *Info) forClients() string {
+	if i.SelfSigned {
+		return i.public() + "#" + hex.EncodeToString(i.Hash[:])
 	}
-	return best.public()
+	return i.public()
 }
 
 // before reports whether clients of this relay should prefer a to b.

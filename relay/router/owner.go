@@ -57,6 +57,9 @@ func (c *client) allow(action auth.Action, name moqt.TrackName, tokens []wire.To
 	if c.s.Err() != nil {
 		return nil, errClosed
 	}
+	if err := c.r.checkBlocked(name.Namespace); err != nil {
+		return nil, err
+	}
 	if c.relay && action == auth.Subscribe && name.Name != "" && !c.servesRelays(name) {
 		return nil, unreachable(name)
 	}

@@ -95,8 +95,9 @@ type Router struct {
 	// before the first call.
 	moved   map[string]moqt.Namespace
 	changed chan struct{}
-	leaving bool // new clients are sent to other relays
-	relays  int  // clients that are other relays
+	leaving bool                             // new clients are sent to other relays
+	blocked atomic.Pointer[[]moqt.Namespace] // see Block
+	relays  int                              // clients that are other relays
 }
 
 // client is the peer of a session. Its methods handle the peer's requests.
@@ -109,6 +110,8 @@ type client struct {
 	ended   <-chan *moqt.SessionError // receives when the session's own grants end; nil if it has none
 	bridge  bool                      // the peer is another process of this relay
 	yielded bool                      // the process drains, so its publishers move to this one
+	opened  time.Time                 // when the session was admitted
+	moving  atomic.Bool               // asked to move to another relay
 	relay   bool                      // the peer is another relay of the cluster
 	name    string                    // of that relay
 	member  bool                      // the same, but this relay opened the session
@@ -275,7 +278,7 @@ func (c *client) open() bool {
 	leaving, full := r.leaving && !c.relay, len(r.clients)-r.relays >= r.cfg().MaxSessions && !c.relay
 	if !full && !leaving {
 		r.sessionCount++
-		c.number = r.sessionCount
+		c.number, c.opened = r.sessionCount, time.Now()
 		r.clients[c] = struct{}{}
 		if c.relay {
 			r.relays++
@@ -343,6 +346,13 @@ func (r *Router) Drain() {
 		r.leaving = true
 		r.AddLocal(origin.NewTrack(drainTrack, nil, origin.Limits{}))
 	}
+}
+
+// Leaving reports whether Drain has been called.
+func (r *Router) Leaving() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.leaving
 }
 
 // drainTrack exists while a router drains.
@@ -502,6 +512,11 @@ func (c *client) publishNamespace(req *moqt.NamespaceRequest) {
 	if err == nil {
 		find := func() Upstream { return r.otherOwner(o.ns, up) }
 		err = r.takeOwnership(req.Context(), o.ns, find, func() { r.add(o) })
+	}
+	if err == nil {
+		if err = r.checkBlocked(o.ns); err != nil { // since authorize
+			r.remove(o)
+		}
 	}
 	if err != nil {
 		log.Info("namespace refused", "reason", reason(err))

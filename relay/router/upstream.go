@@ -525,6 +525,13 @@ func (c *client) publish(req *moqt.PublishRequest) {
 			t.mu.Unlock()
 		})
 	}
+	if err == nil {
+		if err = r.checkBlocked(req.Track.Namespace); err != nil { // since authorize
+			t.mu.Lock()
+			delete(t.pubs, up)
+			t.mu.Unlock()
+		}
+	}
 	if err != nil {
 		log.Info("track refused", "reason", reason(err))
 		if release != nil {

@@ -3,6 +3,7 @@ package router
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"holocast/internal/moqt"
 	"holocast/internal/origin"
@@ -18,8 +19,11 @@ type View struct {
 type SessionView struct {
 	Number  uint64
 	Session *moqt.Session
+	Opened  time.Time
 	Subject string           // authenticated identity, "" if none
 	Offers  []moqt.Namespace // namespaces it publishes
+	Relay   bool             // the peer is another relay of the cluster
+	Moving  bool             // asked to move to another relay
 }
 
 // TrackView is a track being forwarded.
@@ -29,6 +33,27 @@ type TrackView struct {
 	Other []string // upstreams that are not sessions of peers, such as other relays
 	To    []uint64 // numbers of the subscribed sessions
 	Stats origin.Stats
+}
+
+// Carried lists the tracks received from each upstream that is not a session of a peer, such as another
+// relay, by the upstream's name.
+func (r *Router) Carried() map[string][]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	carried := map[string][]string{}
+	for key, t := range r.tracks {
+		t.mu.Lock()
+		for up := range t.upstreams {
+			if p, ok := up.(peer); !ok || p.c.member {
+				carried[up.String()] = append(carried[up.String()], key)
+			}
+		}
+		t.mu.Unlock()
+	}
+	for _, list := range carried {
+		slices.Sort(list)
+	}
+	return carried
 }
 
 // View returns the open sessions, sorted by number, and the tracks, sorted by name.
@@ -52,8 +77,8 @@ func (r *Router) View() View {
 		}
 		queues[c.queue] = c.number
 		v.Sessions = append(v.Sessions, SessionView{
-			Number: c.number, Session: c.s, Subject: c.subject,
-			Offers: offers[c],
+			Number: c.number, Session: c.s, Opened: c.opened, Subject: c.subject,
+			Offers: offers[c], Relay: c.relay, Moving: c.moving.Load(),
 		})
 	}
 	slices.SortFunc(v.Sessions, func(a, b SessionView) int { return cmp.Compare(a.Number, b.Number) })

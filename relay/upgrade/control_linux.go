@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -68,8 +69,11 @@ func (c *Control) Close() {
 // commandWait limits the wait for a command. Earlier versions of the program send none to upgrade.
 const commandWait = time.Second
 
-// Serve calls handle for each command in turn, until Close, and sends its answer or error.
-func (c *Control) Serve(handle func(command string) (answer string, err error)) {
+// Serve calls handle for each command, until Close, and sends its answer or error. A connection with
+// the command API is passed to web instead, which closes it; peer names its user for a log.
+func (c *Control) Serve(handle func(command string) (answer string, err error), web func(conn net.Conn, peer string)) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	for c != nil {
 		conn, err := c.ln.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
@@ -79,57 +83,91 @@ func (c *Control) Serve(handle func(command string) (answer string, err error)) 
 			time.Sleep(100 * time.Millisecond)
 			continue
 		}
-		answer := "error not permitted"
-		if permitted(conn) {
-			command := Upgrade
-			_ = conn.SetReadDeadline(time.Now().Add(commandWait))
-			if line, err := bufio.NewReaderSize(conn, 64).ReadString('\n'); err == nil {
-				command = strings.TrimSpace(line)
-			}
-			if text, err := handle(command); err != nil {
-				answer = "error " + err.Error()
-			} else {
-				answer = text
-			}
-		}
-		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
-		_, _ = fmt.Fprintln(conn, answer)
-		_ = conn.Close()
+		wg.Go(func() { serve(conn, handle, web) })
 	}
 }
 
-// permitted reports whether the peer runs as root or as our own user.
-func permitted(conn *net.UnixConn) bool {
+func serve(conn *net.UnixConn, handle func(string) (string, error), web func(net.Conn, string)) {
+	answer := "error not permitted"
+	if user, ok := permitted(conn); ok {
+		command := Upgrade
+		_ = conn.SetReadDeadline(time.Now().Add(commandWait))
+		if line, err := bufio.NewReaderSize(conn, 64).ReadString('\n'); err == nil {
+			command = strings.TrimSpace(line)
+		}
+		if command == API {
+			_ = conn.SetDeadline(time.Time{})
+			_, _ = fmt.Fprintln(conn, "ok")
+			web(conn, "user "+strconv.FormatUint(uint64(user), 10))
+			return
+		}
+		if text, err := handle(command); err != nil {
+			answer = "error " + err.Error()
+		} else {
+			answer = text
+		}
+	}
+	_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
+	_, _ = fmt.Fprintln(conn, answer)
+	_ = conn.Close()
+}
+
+// permitted returns the peer's user and whether that is root or our own.
+func permitted(conn *net.UnixConn) (user uint32, ok bool) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return false
+		return 0, false
 	}
 	var cred *unix.Ucred
 	e := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	return e == nil && err == nil && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid())
+	if e != nil || err != nil {
+		return 0, false
+	}
+	return cred.Uid, cred.Uid == 0 || int(cred.Uid) == os.Geteuid()
 }
 
 // Ask sends a command to the process that serves a UDP address and returns its answer, for which it waits
 // at most limit.
 func Ask(addr, command string, limit time.Duration) (answer string, err error) {
+	conn, answer, err := ask(addr, command, limit)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return answer, err
+}
+
+// Dial returns an HTTP connection to the API of the process that serves a UDP address.
+func Dial(addr string) (net.Conn, error) {
+	conn, _, err := ask(addr, API, dialWait)
+	if err == nil {
+		err = conn.SetDeadline(time.Time{})
+	}
+	return conn, err
+}
+
+// dialWait limits the wait for the answer of Dial.
+const dialWait = 5 * time.Second
+
+func ask(addr, command string, limit time.Duration) (conn net.Conn, answer string, err error) {
 	name, err := controlName(addr)
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
-	conn, err := net.DialUnix("unix", nil, name)
+	conn, err = net.DialUnix("unix", nil, name)
 	if err != nil {
-		return "", fmt.Errorf("no relay is running here at %s", addr)
+		return nil, "", fmt.Errorf("no relay is running here at %s", addr)
 	}
-	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(limit))
 	_, _ = fmt.Fprintln(conn, command)
 	in := bufio.NewScanner(conn)
 	if !in.Scan() {
-		return "", fmt.Errorf("the relay at %s does not answer: %w", addr,
+		_ = conn.Close()
+		return nil, "", fmt.Errorf("the relay at %s does not answer: %w", addr,
 			errors.Join(in.Err(), errors.New("see its log")))
 	}
 	if reason, failed := strings.CutPrefix(in.Text(), "error "); failed {
-		return "", errors.New(reason)
+		_ = conn.Close()
+		return nil, "", errors.New(reason)
 	}
-	return in.Text(), nil
+	return conn, in.Text(), nil
 }

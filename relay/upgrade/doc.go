@@ -8,4 +8,5 @@ package upgrade
 const (
 	Upgrade = "upgrade" // answered with "pid N" of the new process
 	Drain   = "drain"
+	API     = "api" // answered with "ok"; the connection then carries HTTP
 )

@@ -70,7 +70,10 @@ func (c *Control) File() (*os.File, error) { return nil, errSystem }
 func (c *Control) Close() {}
 
 // Serve returns immediately.
-func (c *Control) Serve(func(string) (string, error)) {}
+func (c *Control) Serve(func(string) (string, error), func(net.Conn, string)) {}
 
 // Ask fails.
 func Ask(string, string, time.Duration) (string, error) { return "", errSystem }
+
+// Dial fails.
+func Dial(string) (net.Conn, error) { return nil, errSystem }

@@ -1,6 +1,6 @@
 package main
 
-var dashboards = []dashboard{relay, capture, pair, viewers}
+var dashboards = []dashboard{relay, cluster, capture, pair, viewers}
 
 var relay = dashboard{
 	file: "holocast-relay", title: "Holocast / Relay", instances: "holocast_relay_tracks",
@@ -124,6 +124,116 @@ var relay = dashboard{
 		}},
 		process("holocast_relay_tracks"),
 	},
+}
+
+var cluster = dashboard{
+	file: "holocast-cluster", title: "Holocast / Cluster of relays", instances: "holocast_relay_cluster_info",
+	rows: []row{
+		{"Now", []panel{
+			stat("Relays", "none", `count(holocast_relay_cluster_info{instance=~"$instance"})`),
+			stat("Regions", "none", `count(count by (region) (holocast_relay_cluster_info{instance=~"$instance"}))`),
+			stat("Clients and relays connected", "none", `sum(holocast_relay_sessions{instance=~"$instance"})`),
+			stat("Sessions published", "none", `sum(holocast_relay_cluster_published_namespaces{instance=~"$instance"})`),
+			stat(
+				"Between relays", "bps",
+				`8 * sum(rate(holocast_relay_cluster_link_received_bytes_total{instance=~"$instance"}[$__rate_interval]))`,
+			),
+			stat("Clock error", "s", `max(holocast_relay_cluster_clock_error_seconds{instance=~"$instance"})`),
+		}},
+		{"By region", []panel{
+			{title: "Connections", unit: "none", from: []query{
+				{inRegions(`sum by (instance) (holocast_relay_sessions{instance=~"$instance"})`), "{{region}}"},
+			}},
+			{title: "Bytes of objects sent", unit: "bps", from: []query{
+				{
+					inRegions(`8 * sum by (instance) (rate(holocast_relay_sent_bytes_total{instance=~"$instance"}[$__rate_interval]))`),
+					"{{region}}",
+				},
+			}},
+			{title: "Subscriptions", unit: "none", from: []query{
+				{inRegions(`sum by (instance) (holocast_relay_viewers{instance=~"$instance"})`), "{{region}}"},
+			}},
+			{
+				title: "Bytes between and within regions", unit: "bps",
+				help: "Each session enters a region once.",
+				from: []query{
+					{
+						`sum by (from_region, region) (8 * rate(holocast_relay_cluster_link_received_bytes_total{instance=~"$instance"}[$__rate_interval]) * on (instance) group_left (region) holocast_relay_cluster_info)`,
+						"{{from_region}} to {{region}}",
+					},
+				},
+			},
+		}},
+		{"By relay", []panel{
+			{title: "Connections", unit: "none", from: []query{
+				{byRelay(`sum by (instance) (holocast_relay_sessions{instance=~"$instance"})`), "{{relay}}"},
+			}},
+			{title: "Bytes of objects sent", unit: "bps", from: []query{
+				{
+					byRelay(`8 * sum by (instance) (rate(holocast_relay_sent_bytes_total{instance=~"$instance"}[$__rate_interval]))`),
+					"{{relay}}",
+				},
+			}},
+			{title: "Sessions published", unit: "none", from: []query{
+				{byRelay(`holocast_relay_cluster_published_namespaces{instance=~"$instance"}`), "{{relay}}"},
+			}},
+			{title: "Bytes from other relays", unit: "bps", from: []query{
+				{
+					`8 * rate(holocast_relay_cluster_link_received_bytes_total{instance=~"$instance"}[$__rate_interval])`,
+					"{{from}} to {{instance}}",
+				},
+			}},
+			{title: "Round trip to other relays", unit: "s", from: []query{
+				{`holocast_relay_cluster_link_rtt_seconds{instance=~"$instance"}`, "{{from}} to {{instance}}"},
+			}},
+			{title: "Packets lost to other relays", unit: "pps", from: []query{
+				{
+					`rate(holocast_relay_cluster_link_lost_packets_total{instance=~"$instance"}[$__rate_interval])`,
+					"{{instance}} to {{from}}",
+				},
+			}},
+		}},
+		{"Agreement", []panel{
+			{
+				title: "Other relays known", unit: "none",
+				help: "In a whole cluster all relays know the same number.",
+				from: []query{{byRelay(`holocast_relay_cluster_relays{instance=~"$instance"}`), "{{relay}}"}},
+			},
+			{
+				title: "Other relays not heard or not reached", unit: "none",
+				help: "Not heard: the relay is cut off from the bus. Not reached: viewers miss that relay's sessions.",
+				from: []query{
+					{byRelay(`holocast_relay_cluster_silent_relays{instance=~"$instance"}`), "{{relay}} not heard"},
+					{byRelay(`holocast_relay_cluster_unreachable_relays{instance=~"$instance"}`), "{{relay}} not reached"},
+				},
+			},
+			{title: "Clock error", unit: "s", help: "Half the round trip to the relay that the others follow, at least.", from: []query{
+				{byRelay(`holocast_relay_cluster_clock_error_seconds{instance=~"$instance"}`), "{{relay}}"},
+			}},
+			{title: "Messages received", unit: "cps", from: []query{
+				{
+					byRelay(`rate(holocast_relay_cluster_messages_total{direction="received",instance=~"$instance"}[$__rate_interval])`),
+					"{{relay}}",
+				},
+			}},
+			{title: "Peers and messages refused", unit: "cps", from: []query{
+				{
+					`sum by (reason) (rate(holocast_relay_cluster_refused_total{instance=~"$instance"}[$__rate_interval]))`,
+					"{{reason}}",
+				},
+			}},
+		}},
+	},
+}
+
+// inRegions sums values by the region of their instance.
+func inRegions(expr string) string {
+	return `sum by (region) (` + expr + ` * on (instance) group_left (region) holocast_relay_cluster_info)`
+}
+
+// byRelay labels values with the relay of their instance.
+func byRelay(expr string) string {
+	return expr + ` * on (instance) group_left (relay) holocast_relay_cluster_info`
 }
 
 var capture = dashboard{

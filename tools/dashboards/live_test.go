@@ -34,7 +34,8 @@ const startTimeout = 5 * time.Minute
 // TestDashboardsOnARunningSystem runs the services of deploy/compose in network namespaces, with
 // their configurations and commands: a relay, a capture server and a second one for 360° video, a
 // monitor, a viewer behind three paths, the edge pair that duplicates over them, and Prometheus
-// with the project's alerts. It checks that every query of every panel returns data.
+// with the project's alerts; in addition a second relay, which forms a cluster with the first. It checks
+// that every query of every panel returns data.
 func TestDashboardsOnARunningSystem(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a whole system")
@@ -276,7 +277,20 @@ func (s *system) start() {
 	}
 	edge(s.viewer, "paris", "elimination: {completeSpan: 2s}\n", "controller:4793", frontOfViewer+":4793")
 	edge(s.relay, "london", "")
-	s.run(s.relay, "relay", "--config", s.config("relay.yaml", "", "/usr/share/holocast/web", web))
+	secret := filepath.Join(s.dir, "cluster.key")
+	s.once(s.front, "relay", "key", secret, "--algorithm", "HS256")
+	member := "cluster: {name: test, region: %s, secret: " + secret + ", advertise: 'moqt://%s', join: ['" + relayInFront +
+		":6222']}\n"
+	s.run(s.relay, "relay", "--config", s.config(
+		"relay.yaml", fmt.Sprintf(member, "one", relayInFront+":4443"), "/usr/share/holocast/web", web,
+	))
+	second := filepath.Join(s.dir, "second.yaml")
+	text := "listen: ':4453'\ninsecure: true\nhttp: ''\nadmin: 127.0.0.1:9194\n" +
+		fmt.Sprintf(member, "two", frontOfRelay+":4453")
+	if err := os.WriteFile(second, []byte(text), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	s.run(s.front, "relay", "--config", second)
 	s.run(s.front, "capture-server", append(s.args("capture-server"), "--fps", "5", "--audio", "synthetic")...)
 	film := filepath.Join(s.dir, "film.mp4")
 	render := exec.Command("ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=512x256:rate=10", "-t", "2", film)
@@ -302,6 +316,7 @@ func (s *system) prometheus(program string) {
 	s.run(s.front, program, "--config.file="+s.config(
 		"prometheus.yaml", "", "scrape_interval: 5s", "scrape_interval: 1s\n  scrape_timeout: 1s",
 		"[holocast.rules.yml]", "["+rules+"]", `"capture-server:9190"`, `"127.0.0.1:9190", "127.0.0.1:9193"`,
+		`"relay:9192"`, `"`+relayInFront+`:9192", "127.0.0.1:9194"`,
 		"dns_sd_configs: [{names: [london, paris], type: A, port: 4792}]",
 		`static_configs: [{targets: ["`+relayInFront+`:4792", "`+viewerInFront+`:4792"]}]`,
 		"dns_sd_configs: [{names: [controller], type: A, port: 4793}]",

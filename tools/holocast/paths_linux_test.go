@@ -112,11 +112,11 @@ func (l *twoLinks) get(ns *namespace.Namespace, url string) (text string) {
 	return text
 }
 
-// relayReport is the relay's report on its sessions and tracks.
+// relayReport is what the relay lists of its viewers and tracks.
 type relayReport struct {
-	Sessions []struct {
-		Offers []string
-		Paths  []struct {
+	Viewers []struct {
+		Publishes []string
+		Paths     []struct {
 			Name     string
 			Down     bool
 			Sent     uint64 `json:"sent_bytes"`
@@ -132,13 +132,18 @@ type relayReport struct {
 
 func (l *twoLinks) report() (r relayReport) {
 	l.t.Helper()
-	l.must(json.Unmarshal([]byte(l.get(l.server, "http://127.0.0.1:4443/live/report.json")), &r))
+	list := func(path string, items any) {
+		page := struct{ Items any }{items}
+		l.must(json.Unmarshal([]byte(l.get(l.server, "http://127.0.0.1:4443/api/v1/"+path)), &page))
+	}
+	list("viewers", &r.Viewers)
+	list("tracks", &r.Tracks)
 	return r
 }
 
 // up returns how many paths with a name are up, over all sessions.
 func (r relayReport) up(name string) (n int) {
-	for _, s := range r.Sessions {
+	for _, s := range r.Viewers {
 		for _, p := range s.Paths {
 			if p.Name == name && !p.Down {
 				n++
@@ -151,7 +156,7 @@ func (r relayReport) up(name string) (n int) {
 // frames returns the frames that the relay has received and sent.
 func (r relayReport) frames() (in, out uint64) {
 	for _, t := range r.Tracks {
-		if strings.HasSuffix(t.Name, "points.2f0.2ffull") {
+		if t.Name == "points/0/full" {
 			in, out = t.Objects, t.Sent
 		}
 	}
@@ -160,11 +165,11 @@ func (r relayReport) frames() (in, out uint64) {
 
 // carried returns the bytes of frames over a path: from the publisher and to the viewer.
 func (r relayReport) carried(name string) (in, out uint64) {
-	for _, s := range r.Sessions {
+	for _, s := range r.Viewers {
 		for _, p := range s.Paths {
 			switch {
 			case p.Name != name:
-			case len(s.Offers) > 0 && strings.Contains(strings.Join(s.Offers, " "), "demo"):
+			case len(s.Publishes) > 0 && strings.Contains(strings.Join(s.Publishes, " "), "demo"):
 				in += p.Received
 			default:
 				out += p.Sent

@@ -1,4 +1,6 @@
-// Reads the relay's report every second and shows it. Rates are between two reports.
+// Reads the relay's API every second and shows it. Rates are between two answers.
+
+import { map, shortNames } from "./map.js";
 
 const state = document.querySelector("#state");
 let last;
@@ -46,11 +48,11 @@ function plain(field) {
   }
 }
 
-/** The namespace and the name of a track, such as holocast/studio and points/0/full. */
-function parts(name) {
-  const [namespace, ...track] = name.split("--");
-  return [namespace.split("-").map(plain).join("/"), plain(track.join("--"))];
-}
+/** A session's name, such as holocast/studio, by its ID. */
+const named = (id) => id.split("-").map(plain).join("/");
+
+/** A client's number, by its ID. */
+const numbered = (id) => `#${id.split("-")[1]}`;
 
 const inOrder = new Intl.Collator("en", { numeric: true }); // tiles/9 before tiles/10
 
@@ -59,127 +61,166 @@ const ofTracks = {
   late_subgroups: "late", behind_subgroups: "behind", unsent_datagrams: "datagrams unsent",
   evicted_subgroups: "evicted", duplicate_subgroups: "duplicate",
 };
-const ofSessions = {
+const ofViewers = {
   lost_packets: "packets lost", late_subgroups: "late", blocked_subgroups: "blocked",
   unsent_datagrams: "datagrams unsent", refused_subgroups: "refused",
 };
 
-function show(report) {
-  const seconds = last ? (report.time_ms - last.time_ms) / 1000 : 0;
-  const sessionsBefore = new Map(last?.sessions.map((s) => [s.number, s]));
-  const tracksBefore = new Map(last?.tracks.map((t) => [t.name, t]));
-  const rate = (now, before, key) =>
-    before && seconds > 0 ? Math.max(0, now[key] - before[key]) / seconds : undefined;
-  const peers = new Map(report.sessions.map((s) => [s.number, `#${s.number}\u00a0${s.subject || s.peer}`]));
-  const called = (numbers) => numbers.map((n) => peers.get(n) ?? `#${n}`).join(", ");
+/** The items of a list, and how many it has besides. */
+const list = (page) => page.items;
+const more = (page) => (page.total > page.items.length ? `, ${page.total - page.items.length} more not shown` : "");
 
-  report.tracks.sort((a, b) => inOrder.compare(parts(a.name).join("/"), parts(b.name).join("/")));
-  const byNamespace = new Map(); // tracks with viewers and without
-  for (const t of report.tracks) {
-    const [namespace, name] = parts(t.name);
-    if (!byNamespace.has(namespace)) byNamespace.set(namespace, { sent: [], kept: [] });
-    byNamespace.get(namespace)[t.to.length ? "sent" : "kept"].push([name, t]);
-  }
+function show(now) {
+  const seconds = last ? (now.time - last.time) / 1000 : 0;
+  const before = (key) => new Map((last ? list(last[key]) : []).map((one) => [one.id, one]));
+  const rate = (one, was, key) => (was && seconds > 0 ? Math.max(0, one[key] - was[key]) / seconds : undefined);
+  showTracks(now, before("tracks"), rate);
+  showSessions(now);
+  showViewers(now, before("viewers"), rate);
+  showCluster(list(now.relays));
+  const viewers = list(now.viewers);
+  const watching = viewers.filter((v) => v.watches.length > 0).length;
+  state.textContent = `${of(now.sessions.total, "session")}, ${of(now.viewers.total, "client")} ` +
+    `(${of(watching, "viewer")})${more(now.viewers)} · ${new Date(now.time).toLocaleTimeString()}`;
+  state.className = "";
+  last = now;
+}
+
+function showTracks(now, before, rate) {
+  const peers = new Map(list(now.viewers).map((v) => [v.id, `${numbered(v.id)}\u00a0${v.subject || v.peer}`]));
+  const relays = new Map([...shortNames(list(now.relays))].map(([id, name]) => [id, `relay\u00a0${name}`]));
+  const called = (ids) => ids.map((id) => peers.get(id) ?? numbered(id)).join(", ");
+  const tracks = list(now.tracks);
+  tracks.sort((a, b) => inOrder.compare(`${a.session}/${a.name}`, `${b.session}/${b.name}`));
   const rows = [];
-  for (const [namespace, { sent, kept }] of byNamespace) {
-    const head = row([[namespace, "head"]]);
+  for (const [session, all] of Map.groupBy(tracks, (t) => t.session)) {
+    const head = row([[named(session), "head"]]);
     head.firstChild.colSpan = 8;
     rows.push(head);
-    for (const [name, t] of sent) {
-      const before = tracksBefore.get(t.name);
-      const objects = rate(t, before, "received_objects");
+    for (const t of all.filter((t) => t.viewers > 0)) {
+      const was = before.get(t.id);
+      const objects = rate(t, was, "received_objects");
+      const from = [called(t.from), ...t.upstream.map((up) => relays.get(up) ?? up)].filter(Boolean).join(", ");
+      const hidden = t.viewers > t.to.length ? `, ${t.viewers - t.to.length} more` : "";
       rows.push(row([
-        [name, "wrap"], [[called(t.from), ...t.upstream].filter(Boolean).join(", ") || "none", "wrap"],
-        [called(t.to), "wrap"],
-        [bits(rate(t, before, "received_bytes")), "n"], [bits(rate(t, before, "sent_bytes")), "n"],
+        [t.name, "wrap"], [from || "none", "wrap"], [called(t.to) + hidden, "wrap"],
+        [bits(rate(t, was, "received_bytes")), "n"], [bits(rate(t, was, "sent_bytes")), "n"],
         [objects === undefined ? "" : objects.toFixed(1), "n"], [si(t.cached_bytes, "B"), "n"],
-        [losses(t, before, ofTracks), "wrap lost"],
+        [losses(t, was, ofTracks), "wrap lost"],
       ]));
     }
+    const kept = all.filter((t) => t.viewers === 0);
     if (kept.length) {
-      const names = kept.map(([name, t]) => `${name} from ${called(t.from) || "none"}`);
+      const names = kept.map((t) => `${t.name} from ${called(t.from) || "none"}`);
       const line = row([[`without viewers: ${names.join(", ")}`, "wrap dim"]]);
       line.firstChild.colSpan = 8;
       rows.push(line);
     }
   }
   document.querySelector("#tracks").replaceChildren(...rows);
+  document.querySelector("#no-tracks").hidden = tracks.length > 0;
+}
 
-  document.querySelector("#sessions").replaceChildren(...report.sessions.flatMap((s) => {
-    const before = sessionsBefore.get(s.number);
-    const bandwidth = s.bandwidth_bytes_per_second
-      ? `${s.app_limited ? "≥ " : ""}${bits(s.bandwidth_bytes_per_second)}`
-      : "";
-    const watched = new Map(); // names by namespace
-    for (const t of report.tracks.filter((t) => t.to.includes(s.number))) {
-      const [namespace, name] = parts(t.name);
-      watched.set(namespace, [...(watched.get(namespace) ?? []), name]);
+function showSessions(now) {
+  const relays = new Map(list(now.relays).map((r) => [r.id, r.self ? "this relay" : r.name]));
+  document.querySelector("#sessions").replaceChildren(...list(now.sessions).map((s) => row([
+    [named(s.id), "wrap"], [s.relay ? (relays.get(s.relay) ?? s.relay) : "nowhere", "wrap"],
+    [s.publishers.map(numbered).join(", "), "wrap"], [`${s.viewers}`, "n"], [`${s.tracks}`, "n"],
+    [s.blocked ? new Date(s.blocked).toLocaleString() : "", "lost"],
+  ])));
+  document.querySelector("#no-sessions").hidden = now.sessions.total > 0;
+}
+
+function showViewers(now, before, rate) {
+  const watched = new Map(); // names by session, by viewer
+  for (const t of list(now.tracks)) {
+    for (const id of t.to) {
+      if (!watched.has(id)) watched.set(id, new Map());
+      watched.get(id).set(t.session, [...(watched.get(id).get(t.session) ?? []), t.name]);
     }
-    const subject = s.subject ? ` (${s.subject})` : "";
-    const peer = [s.peer + subject, s.transport, s.implementation].filter(Boolean).join(" · ");
-    const subscriptions = [...watched].map(([namespace, names]) => `${namespace}: ${names.join(", ")}`);
-    const paths = s.paths.map((p) => {
-      const was = before?.paths.find((q) => q.name === p.name);
+  }
+  document.querySelector("#viewers").replaceChildren(...list(now.viewers).flatMap((v) => {
+    const was = before.get(v.id);
+    const bandwidth = v.bandwidth_bytes_per_second
+      ? `${v.app_limited ? "≥ " : ""}${bits(v.bandwidth_bytes_per_second)}`
+      : "";
+    const subject = v.subject ? ` (${v.subject})` : "";
+    const moving = v.state === "moving" ? "moving to another relay" : "";
+    const peer = [v.peer + subject, v.transport, v.implementation, moving].filter(Boolean).join(" · ");
+    const watches = [...(watched.get(v.id) ?? [])].map(([session, names]) => `${named(session)}: ${names.join(", ")}`);
+    const paths = v.paths.map((p) => {
+      const old = was?.paths.find((q) => q.name === p.name);
       const copied = p.copied_bytes > 0 ? `${si(p.copied_bytes, "B")} sent twice` : "";
       return row([
         "", [`${p.name} · ${p.peer}`, "wrap dim"], [p.down ? "down" : "", "lost"],
         [`${(100 * p.share).toFixed(0)} % of all bytes`, "dim"],
-        [bits(rate(p, was, "received_bytes")), "n"], [bits(rate(p, was, "sent_bytes")), "n"],
+        [bits(rate(p, old, "received_bytes")), "n"], [bits(rate(p, old, "sent_bytes")), "n"],
         [p.bandwidth_bytes_per_second ? bits(p.bandwidth_bytes_per_second) : "", "n"],
         [`${p.rtt_ms.toFixed(1)} ms`, "n"], [copied, "wrap dim"],
       ]);
     });
     return [row([
-      [`#${s.number}`, "n"], [peer, "wrap"],
-      [s.offers.map((o) => parts(o)[0]).join(", "), "wrap"], [subscriptions.join("; "), "wrap"],
-      [bits(rate(s, before, "received_bytes")), "n"], [bits(rate(s, before, "sent_bytes")), "n"], [bandwidth, "n"],
-      [`${s.rtt_ms.toFixed(1)} (${s.min_rtt_ms.toFixed(1)}) ms`, "n"], [losses(s, before, ofSessions), "wrap lost"],
+      v.id, [peer, "wrap"], [v.publishes.map(named).join(", "), "wrap"], [watches.join("; "), "wrap"],
+      [bits(rate(v, was, "received_bytes")), "n"], [bits(rate(v, was, "sent_bytes")), "n"], [bandwidth, "n"],
+      [`${v.rtt_ms.toFixed(1)} (${v.min_rtt_ms.toFixed(1)}) ms`, "n"], [losses(v, was, ofViewers), "wrap lost"],
     ]), ...paths];
   }));
-  document.querySelector("#cluster").hidden = !report.cluster;
-  if (report.cluster) showCluster(report.cluster, last?.cluster, rate);
-  document.querySelector("#no-tracks").hidden = report.tracks.length > 0;
-  document.querySelector("#no-sessions").hidden = report.sessions.length > 0;
-  const to = report.sessions.filter((s) => report.tracks.some((t) => t.to.includes(s.number))).length;
-  const offered = report.sessions.flatMap((s) => s.offers.map((o) => parts(o)[0]));
-  const namespaces = new Set([...byNamespace.keys(), ...offered]).size;
-  const time = new Date(report.time_ms).toLocaleTimeString();
-  state.textContent =
-    `${of(namespaces, "namespace")}, ${of(report.sessions.length, "session")} (${of(to, "subscriber")}) · ${time}`;
-  state.className = "";
-  last = report;
+  document.querySelector("#no-viewers").hidden = now.viewers.total > 0;
 }
 
-/** The other relays of the cluster, and the sessions that they serve to viewers of this one. */
-function showCluster(cluster, before, rate) {
-  const relaysBefore = new Map(before?.relays.map((r) => [r.name, r]));
-  const region = cluster.region ? `, region ${cluster.region}` : "";
-  document.querySelector("#this-relay").textContent = `${cluster.name}: this relay is ${cluster.relay} at ` +
-    `${cluster.url}${region}. It announces ${of(cluster.published_namespaces, "namespace")}.`;
-  document.querySelector("#relays").replaceChildren(...cluster.relays.map((r) => {
-    const was = relaysBefore.get(r.name);
-    const routes = r.routes.map((o) => parts(o)[0]);
-    if (r.serves > routes.length) routes.push(`${r.serves - routes.length} more`);
+/** The cluster as a map and as a table. */
+function showCluster(relays) {
+  const self = relays.find((r) => r.self);
+  document.querySelector("#cluster").hidden = !self?.cluster;
+  if (!self?.cluster) return;
+  const region = self.region ? `, region ${self.region}` : "";
+  document.querySelector("#this-relay").textContent = `${self.cluster}: this relay is ${self.name} at ${self.url}${region}.`;
+  document.querySelector("#map").replaceChildren(map(relays, (bytes) => bits(bytes)));
+  const names = shortNames(relays);
+  document.querySelector("#relays").replaceChildren(...relays.map((r) => {
+    const from = r.links.map((l) =>
+      `${names.get(l.from) ?? l.from}: ${of(l.track_count, "track")}, ${bits(l.ingress_bytes_per_second)}, ${l.rtt_ms.toFixed(1)} ms`);
     return row([
-      [r.name, "wrap"], [r.url, "wrap"], r.region, [routes.join(", "), "wrap"], [`${r.namespaces}`, "n"],
-      ...(r.open
-        ? [[bits(rate(r, was, "received_bytes")), "n"], [bits(rate(r, was, "sent_bytes")), "n"],
-          [`${r.rtt_ms.toFixed(1)} ms`, "n"], [losses(r, was, { lost_packets: "packets lost" }), "wrap lost"]]
-        : ["", "", ["no session", "dim n"], ""]),
-      [`${(r.silent_ms / 1000).toFixed(1)} s ago`, r.silent_ms > 1000 ? "n lost" : "n"],
+      [r.name + (r.self ? " (this one)" : ""), "wrap"], [r.public_url || r.url, "wrap"], r.region ?? "",
+      [r.state, r.state === "serving" ? "" : "lost"], [`${r.clients}`, "n"], [`${r.published_sessions}`, "n"],
+      [bits(r.ingress_bytes_per_second), "n"], [bits(r.egress_bytes_per_second), "n"], [from.join("; "), "wrap"],
+      [r.self ? "" : `${(r.silent_ms / 1000).toFixed(1)} s ago`, r.state === "silent" ? "n lost" : "n"],
     ]);
   }));
-  document.querySelector("#no-relays").hidden = cluster.relays.length > 0;
+}
+
+const login = document.querySelector("#login");
+login.addEventListener("submit", (e) => {
+  e.preventDefault();
+  sessionStorage.setItem("token", document.querySelector("#token").value.trim());
+  login.hidden = true;
+  poll();
+});
+
+/** Returns the first items of a list of the API. */
+async function read(path) {
+  const token = sessionStorage.getItem("token");
+  const response = await fetch(`../api/v1/${path}?limit=1000`, {
+    headers: token ? { Authorization: `Bearer ${token}` } : {}, signal: AbortSignal.timeout(5000),
+  });
+  if (response.ok) return response.json();
+  const { detail } = await response.json().catch(() => ({}));
+  throw Object.assign(new Error(detail ?? `the relay answered ${response.status}`), { status: response.status });
 }
 
 async function poll() {
   try {
-    const response = await fetch("report.json", { signal: AbortSignal.timeout(5000) });
-    if (!response.ok) throw new Error(`the relay answered ${response.status}`);
-    show(await response.json());
+    const paths = ["relays", "sessions", "tracks", "viewers"];
+    const pages = await Promise.all(paths.map(read));
+    show({ time: Date.now(), ...Object.fromEntries(paths.map((path, i) => [path, pages[i]])) });
   } catch (e) {
-    state.textContent = `No answer: ${e.message}. Retrying.`;
     state.className = "bad";
+    if ([401, 403, 429].includes(e.status)) {
+      state.textContent = e.message;
+      login.hidden = false; // which polls again
+      return;
+    }
+    state.textContent = `No answer: ${e.message}. Retrying.`;
   }
   setTimeout(poll, 1000);
 }
