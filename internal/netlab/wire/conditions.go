@@ -52,3 +52,56 @@ type Change struct {
 	At time.Duration
 	Conditions
 }
+
+// Wifi describes a Wi-Fi channel on which stations contend. Package wifi reads it from a file.
+type Wifi struct {
+	Slot, SIFS, AIFS     time.Duration
+	WindowMin, WindowMax int // contention window in slots: a backoff is drawn from [0, window]
+	Attempts             int // transmissions of a frame
+	Preamble             time.Duration
+	Symbol               float64       // ns
+	Ack, BlockAck        time.Duration // with preamble
+	Header               int           // bytes that a frame has in place of its Ethernet header
+
+	// Limits of an aggregate.
+	MaxFrames   int // 1 = no aggregation
+	MaxBytes    int
+	MaxDuration time.Duration
+
+	Rates      []WifiRate // ascending
+	Adaptation WifiAdaptation
+	Fixed      int // index of the rate of WifiFixed
+
+	SNR       float64 // mean signal-to-noise ratio, dB
+	Fading    float64 // its standard deviation, dB
+	Coherence time.Duration
+	Slope     float64 // decades by which errors grow per dB below a rate's threshold
+
+	BurstShare  float64 // share of the time
+	BurstLength time.Duration
+	BurstLoss   float64 // of frames during a burst
+
+	Loads []WifiLoad // stations that only load the channel
+}
+
+// WifiRate is a modulation and coding scheme.
+type WifiRate struct {
+	Bits float64 // per symbol
+	SNR  float64 // dB at which 10 % of frames with 4096 bytes fail
+}
+
+// WifiLoad is a station that sends frames to nobody.
+type WifiLoad struct {
+	Rate   float64 // bit/s of Ethernet frames, in Poisson arrivals; 0 = without pause
+	Length int     // bytes of an Ethernet frame
+}
+
+// A WifiAdaptation selects rates.
+type WifiAdaptation int
+
+// The adaptations. Minstrel goes by statistics of past frames, SNR knows the ratio.
+const (
+	WifiFixed WifiAdaptation = iota
+	WifiMinstrel
+	WifiSNR
+)

@@ -301,8 +301,15 @@ static void depart(struct run *r, int i)
 	struct batch *b = &r->batch;
 	int64_t now = read_clock(CLOCK_MONOTONIC) + early;
 	int n = 0;
-	for (; n < BATCH && link_pop(r->f->ports[i].link, now, &b->packets[n]); n++)
+	while (n < BATCH && link_pop(r->f->ports[i].link, now, &b->packets[n])) {
+		if (b->packets[n].lost) {
+			r->free_slots[r->free_count++] = b->packets[n].slot;
+			r->counts[i].lost++;
+			continue;
+		}
 		b->parts[n] = (struct iovec){slot_at(r, b->packets[n].slot), b->packets[n].length};
+		n++;
+	}
 	if (n > 0)
 		send_batch(r, i, n);
 }

@@ -77,6 +77,7 @@ type Port struct {
 	From, To *Socket
 	Timeline []Change // from the start of the forwarder; see NewLink
 	Seed     uint64
+	Wifi     *Wifi // replaces the rate; ports with the same Wifi share a medium
 }
 
 // Options configure a Forwarder. Defaults are in brackets.
@@ -138,6 +139,8 @@ type LinkReport struct {
 	Burst   uint64    `json:"lost_burst"`
 	Full    uint64    `json:"queue_full"`
 	Faults  Faults    `json:"faults"`
+
+	Wifi *WifiReport `json:"wifi,omitempty"`
 }
 
 // A Report covers a whole run of a Forwarder.
@@ -153,6 +156,7 @@ type Report struct {
 type Forwarder struct {
 	f       *C.struct_forwarder
 	names   []string
+	media   []*Medium
 	started time.Duration // CLOCK_MONOTONIC
 	late    time.Duration
 	done    chan struct{}
@@ -182,6 +186,7 @@ func Start(ports []Port, options Options) (*Forwarder, error) {
 	c.priority = C.int(max(0, options.Priority))
 	c.processor = C.int(options.CPU)
 	c.slots = C.size_t(options.MaxMemory / C.FORWARD_FRAME)
+	media := map[*Wifi]*Medium{}
 	for i, p := range ports {
 		timeline := make([]Change, len(p.Timeline))
 		for k, change := range p.Timeline {
@@ -192,6 +197,21 @@ func Start(ports []Port, options Options) (*Forwarder, error) {
 		if err != nil {
 			f.free()
 			return nil, fmt.Errorf("%s: %w", p.Name, err)
+		}
+		if p.Wifi != nil {
+			if media[p.Wifi] == nil {
+				if media[p.Wifi], err = NewMedium(p.Wifi, p.Seed); err == nil {
+					f.media = append(f.media, media[p.Wifi])
+				}
+			}
+			if err == nil {
+				err = media[p.Wifi].attach(link)
+			}
+			if err != nil {
+				link.Close()
+				f.free()
+				return nil, fmt.Errorf("%s: %w", p.Name, err)
+			}
 		}
 		c.ports[i] = C.struct_forward_port{in: C.int(p.From.fd), out: C.int(p.To.fd), link: link.link}
 		f.names = append(f.names, p.Name)
@@ -301,6 +321,7 @@ func (f *Forwarder) Stop() (Report, []Sample, error) {
 		for _, n := range stats.packets {
 			link.Arrived += uint64(n)
 		}
+		link.Wifi = wifiReport(f.f.ports[i].link)
 		report.Links = append(report.Links, link)
 	}
 	err := f.err()
@@ -327,6 +348,9 @@ func (f *Forwarder) err() error {
 func (f *Forwarder) free() {
 	for i := range f.f.ports {
 		C.link_free(f.f.ports[i].link)
+	}
+	for _, m := range f.media {
+		m.Close()
 	}
 	C.forward_free(f.f)
 	f.f = nil

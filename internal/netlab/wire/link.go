@@ -33,6 +33,7 @@ type Packet struct {
 	ID           uint32
 	Length       int // bytes of the Ethernet frame, without frame check sequence
 	Arrival, Due time.Duration
+	Lost         bool // over Wi-Fi, after its last retransmission
 }
 
 // NewLink returns a link with the conditions of timeline, which is ordered by time and holds at
@@ -70,6 +71,7 @@ func (l *Link) Pop(now time.Duration) (Packet, bool) {
 	}
 	return Packet{
 		ID: uint32(p.slot), Length: int(p.length), Arrival: time.Duration(p.arrival), Due: time.Duration(p.due),
+		Lost: bool(p.lost),
 	}, true
 }
 

@@ -46,6 +46,9 @@ struct link_packet {
 	int64_t arrival, due;
 	uint32_t length; // bytes of the Ethernet frame, without frame check sequence
 	uint32_t slot;   // for the caller
+	uint16_t tries;  // transmissions over Wi-Fi
+	bool done;       // delivered over Wi-Fi or lost, perhaps waiting for earlier packets
+	bool lost;       // after the last retransmission: it leaves, but must not be delivered
 };
 
 struct link_stats {
