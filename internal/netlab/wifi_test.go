@@ -18,9 +18,10 @@ hosts: [a, b]
 wifi: {home: {standard: n, rate: 0, stations: [{rate: 1Mbit}]}}
 paths: [{name: air, between: [a, b], wifi: home, delay: 5ms}]
 `)
-	there := flow(t, l, "a", "b", "10.77.1.1", "10.77.1.2", probe.Flow{Size: 1000, PacketRate: 2000, Duration: time.Second})
+	there := flow(t, l, "a", "b", "10.77.1.1", "10.77.1.2",
+		probe.Flow{Size: 1000, PacketRate: 2000, Duration: time.Second})
 	back := flow(t, l, "b", "a", "10.77.1.2", "10.77.1.1", probe.Flow{Size: 100, PacketRate: 50, Duration: time.Second})
-	// 16 Mbit/s do not fit into 6.5 (MCS 0 at 20 MHz), less what the other station takes.
+	// 16 Mbit/s do not fit into 6.5 (MCS 0 at 20 MHz), less the other station's share.
 	if there.Received == 0 || there.Received > 900 || there.DelayMin < 6 || back.Received < 25 || back.DelayMin < 5 {
 		t.Errorf("%+v, %+v", there, back)
 	}

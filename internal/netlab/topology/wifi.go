@@ -127,8 +127,8 @@ func (m *WifiModel) Wire() *wire.Wifi {
 	return w
 }
 
-// OverWifi returns t with the cable of a host replaced by a Wi-Fi link, as path "wifi", of which the
-// host is the second node. host "" means the last one.
+// OverWifi returns t with a host's cable replaced by path "wifi", a Wi-Fi link to the host. host ""
+// means the last one.
 func (t *Topology) OverWifi(host string, m *WifiModel) (*Topology, error) {
 	f := t.source
 	if host == "" {

@@ -75,13 +75,13 @@ type Wifi struct {
 	SNR       float64 // mean signal-to-noise ratio, dB
 	Fading    float64 // its standard deviation, dB
 	Coherence time.Duration
-	Slope     float64 // decades by which errors grow per dB below a rate's threshold
+	Slope     float64 // growth of errors below a rate's threshold, decades per dB
 
 	BurstShare  float64 // share of the time
 	BurstLength time.Duration
 	BurstLoss   float64 // of frames during a burst
 
-	Loads []WifiLoad // stations that only load the channel
+	Loads []WifiLoad // further stations
 }
 
 // WifiRate is a modulation and coding scheme.
@@ -90,7 +90,7 @@ type WifiRate struct {
 	SNR  float64 // dB at which 10 % of frames with 4096 bytes fail
 }
 
-// WifiLoad is a station that sends frames to nobody.
+// WifiLoad is a station whose frames have no receiver.
 type WifiLoad struct {
 	Rate   float64 // bit/s of Ethernet frames, in Poisson arrivals; 0 = without pause
 	Length int     // bytes of an Ethernet frame

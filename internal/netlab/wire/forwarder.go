@@ -103,6 +103,7 @@ type Counts struct {
 	DelayMean float64 `json:"delay_mean_ms"`
 	DelayMin  float64 `json:"delay_min_ms"`
 	DelayMax  float64 `json:"delay_max_ms"`
+	Jitter    float64 `json:"jitter_mean_ms"` // difference between the delays of successive packets
 	QueueMax  uint64  `json:"queue_max_bytes"`
 }
 
@@ -284,6 +285,7 @@ func counts(c *C.struct_forward_counts) Counts {
 	}
 	if n.PacketsOut > 0 {
 		n.DelayMean = float64(c.delay_sum) / ms / float64(n.PacketsOut)
+		n.Jitter = float64(c.jitter_sum) / ms / float64(n.PacketsOut)
 	}
 	return n
 }

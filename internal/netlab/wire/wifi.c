@@ -8,7 +8,8 @@
 #include "link_state.h"
 
 // Minstrel's constants, as in Linux (net/mac80211/rc80211_minstrel_ht.c): statistics are updated
-// every 50 ms with a weight of 25 %; every tenth exchange samples another rate with a single frame, and seldom one that failed before.
+// every 50 ms with a weight of 25 %; every tenth exchange samples another rate with a single frame,
+// and seldom one that failed before.
 static const int64_t update_every = 50000000;
 static const double new_weight = 0.25;
 enum { SAMPLE_EVERY = 10, HOPELESS_EVERY = 160 };
@@ -213,7 +214,7 @@ static bool in_burst(struct wifi *w, int64_t time)
 	while (w->burst_until <= time) {
 		double bad = (double)w->c.burst_length, good = bad * (1 - w->c.burst_share) / w->c.burst_share;
 		if (w->burst_until < time - (int64_t)(100 * (bad + good)))
-			w->burst_until = time - (int64_t)(100 * (bad + good)); // what was before no longer matters
+			w->burst_until = time - (int64_t)(100 * (bad + good)); // older states do not matter
 		w->burst = !w->burst;
 		w->burst_until += random_exponential(&w->random, w->burst ? bad : good);
 	}
@@ -402,7 +403,7 @@ static void exchange(struct wifi *w, int64_t time)
 		struct station *s = sending[i];
 		if (!s->loads)
 			continue;
-		s->link->head = s->link->sent; // nobody receives the load
+		s->link->head = s->link->sent; // the load has no receiver
 		if (s->load == 0)
 			s->next = time;
 	}

@@ -1,5 +1,5 @@
 // A Wi-Fi medium that several links share: stations contend by CSMA/CA with binary exponential
-// backoff, send aggregates at rates that they adapt, and retransmit what is lost. It replaces the
+// backoff, send aggregates at adapted rates, and retransmit lost frames. It replaces the
 // server of its links.
 //
 //   queue → backoff → exchange (preamble, A-MPDU, SIFS, block acknowledgment) → delay line
@@ -15,7 +15,7 @@
 
 enum {
 	WIFI_RATES = 32,    // maximum rates
-	WIFI_STATIONS = 128, // maximum stations per medium, also those that only load it
+	WIFI_STATIONS = 128, // maximum stations per medium, with loads
 };
 
 enum wifi_adaptation {
@@ -47,7 +47,7 @@ struct wifi_config {
 	double snr;        // mean, dB
 	double fading;     // standard deviation, dB
 	int64_t coherence; // time constant of the fading's autocorrelation
-	double slope;      // decades by which errors grow per dB below a rate's threshold
+	double slope;      // growth of errors below a rate's threshold, decades per dB
 
 	double burst_share;   // of the time
 	int64_t burst_length; // mean
