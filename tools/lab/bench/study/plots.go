@@ -1,0 +1,314 @@
+package study
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"holocast/internal/netlab/chart"
+)
+
+// A figure is one of the paper's, with our plot.
+type paperFigure struct {
+	number int
+	file   string // of the plot
+	title  string
+	paper  string // its finding
+	panels func(Result) []chart.Panel
+	ours   func(Result) string // our finding in numbers
+}
+
+// overTime lists the transports in plots over time. The paper plots YeAH alone.
+var overTime = []string{udpPaced, "tcp-yeah", "tcp-cubic", "quic-yeah", "quic-bbr"}
+
+func paperFigures() []paperFigure {
+	mbps := func(c Cell) float64 { return c.Mbps }
+	delay := func(c Cell) float64 { return c.DelayMs }
+	jitter := func(c Cell) float64 { return c.JitterMs }
+	delivery := func(c Cell) float64 { return 100 * c.Delivery }
+	wired := []string{"wan"}
+	return []paperFigure{
+		{
+			3, "study-retrieval.svg", "Retrieval time by size of the object",
+			"UDP takes the least time for 400 Mbit; QUIC-YeAH and -Vegas take less than TCP-YeAH and -Vegas (figure " +
+				"without numbers), because of several streams and their buffers",
+			func(r Result) (panels []chart.Panel) {
+				for _, path := range Paths() {
+					panels = append(panels, r.bySize(path+": seconds", path,
+						func(c Cell) float64 { return notZero(c.RetrievalS) }))
+				}
+				return nonEmpty(panels)
+			},
+			func(r Result) string {
+				return r.compare(fmt.Sprintf("%d Mbit", r.largest()), "s", Paths(),
+					[]string{udpPaced, "quic-yeah", "quic-vegas", "quic-bbr", "tcp-yeah", "tcp-vegas", "tcp-cubic", "tcp-bbr"},
+					func(c Cell) float64 { return notZero(c.RetrievalS) })
+			},
+		},
+		{
+			4, "study-throughput.svg", "Throughput",
+			"LAN: UDP 374, QUIC-YeAH 316, TCP-YeAH 288 Mbit/s, Vegas less. WAN: TCP grows with its buffers up to 2 MB, " +
+				"QUIC does not depend on them",
+			func(r Result) []chart.Panel {
+				return nonEmpty(append([]chart.Panel{r.bySize("lan: Mbit/s", "lan", mbps)}, r.byBuffer(wired, "Mbit/s", mbps)...))
+			},
+			func(r Result) string {
+				return r.compare(fmt.Sprintf("%d Mbit", r.largest()), "Mbit/s", []string{"lan", "wan"},
+					[]string{udpPaced, "quic-yeah", "quic-vegas", "quic-bbr", "tcp-yeah", "tcp-vegas", "tcp-cubic", "tcp-bbr"}, mbps)
+			},
+		},
+		{
+			5, "study-delay.svg", "Delay of packets",
+			"LAN: UDP 247 ms, QUIC-YeAH above TCP-YeAH. A queue of 100 packets at 400 Mbit/s is 3 ms: the paper's 247 ms " +
+				"include other queues",
+			func(r Result) []chart.Panel {
+				return nonEmpty(append([]chart.Panel{r.bySize("lan: mean delay, ms", "lan", delay)},
+					r.byBuffer(wired, "mean delay, ms", delay)...))
+			},
+			func(r Result) string {
+				return r.compare(fmt.Sprintf("%d Mbit", r.largest()), "ms", []string{"lan", "wan"},
+					[]string{udp, udpPaced, "quic-yeah", "quic-bbr", "tcp-yeah", "tcp-cubic", "tcp-bbr", moqtName}, delay)
+			},
+		},
+		{
+			6, "study-jitter.svg", "Jitter of packets",
+			"QUIC above TCP, UDP lowest; jitter follows throughput (figure without numbers)",
+			func(r Result) []chart.Panel {
+				return nonEmpty(append([]chart.Panel{r.bySize("lan: mean jitter, ms", "lan", jitter)},
+					r.byBuffer(wired, "mean jitter, ms", jitter)...))
+			},
+			func(r Result) string {
+				return r.compare(fmt.Sprintf("%d Mbit", r.largest()), "ms", []string{"lan", "wan"},
+					[]string{udpPaced, "quic-yeah", "quic-bbr", "tcp-yeah", "tcp-cubic", "tcp-bbr", moqtName}, jitter)
+			},
+		},
+		{
+			7, "study-queue.svg", "Queue over time",
+			"QUIC-YeAH keeps the 100 packets nearly full, TCP-YeAH half, UDP full",
+			func(r Result) []chart.Panel {
+				return r.timeline("queue, packets", func(s *Series) ([]float64, []float64) { return s.QueueT, s.Queue })
+			},
+			nil,
+		},
+		{
+			8, "study-window.svg", "Congestion window over time",
+			"YeAH grows exponentially and falls steeply when it detects congestion",
+			func(r Result) []chart.Panel {
+				return r.timeline("congestion window, KiB", func(s *Series) ([]float64, []float64) { return s.T, gaps(s.Window) })
+			},
+			nil,
+		},
+		{
+			9, "study-rtt.svg", "Round-trip time over time",
+			"WAN: TCP's a little above QUIC's, because a loss stalls the packets behind it",
+			func(r Result) []chart.Panel {
+				return r.timeline("smoothed round-trip time, ms", func(s *Series) ([]float64, []float64) { return s.T, gaps(s.RTT) })
+			},
+			nil,
+		},
+		{
+			10, "study-wifi.svg", "Wireless client: throughput and delay",
+			"UDP falls from 340 to 76 Mbit/s; TCP and QUIC fall alike; delays grow by about 15 ms",
+			func(r Result) []chart.Panel {
+				return nonEmpty(append(r.byBuffer([]string{"wifi"}, "Mbit/s", mbps),
+					r.byBuffer([]string{"wifi"}, "mean delay, ms", delay)...))
+			},
+			func(r Result) string {
+				list := []string{
+					udpPaced, "quic-yeah", "quic-bbr", "tcp-yeah", "tcp-cubic", "tcp-bbr", moqtName, webTransport,
+				}
+				size := fmt.Sprintf("%d Mbit", r.largest())
+				return r.compare(size, "Mbit/s", []string{"wan", "wifi"}, list, mbps) + ". " +
+					r.compare("Delay", "ms", []string{"wan", "wifi"}, list, delay)
+			},
+		},
+		{
+			11, "study-delivery.svg", "Delivery ratio",
+			"TCP and QUIC 100 %; UDP 94 % to the wired client, worst to the wireless one (figure without numbers)",
+			func(r Result) []chart.Panel {
+				return nonEmpty(r.byBuffer([]string{"wan", "wifi"}, "delivered, %", delivery))
+			},
+			func(r Result) string {
+				return r.compare(fmt.Sprintf("%d Mbit", r.largest()), "%", Paths(), []string{udp, udpPaced}, delivery)
+			},
+		},
+	}
+}
+
+func notZero(v float64) float64 {
+	if v == 0 {
+		return math.NaN()
+	}
+	return v
+}
+
+func gaps(v []float64) []float64 {
+	out := make([]float64, len(v))
+	for i := range v {
+		out[i] = notZero(v[i])
+	}
+	return out
+}
+
+func nonEmpty(panels []chart.Panel) (kept []chart.Panel) {
+	for _, p := range panels {
+		if len(p.Series) > 0 {
+			kept = append(kept, p)
+		}
+	}
+	return kept
+}
+
+// compare lists a figure of transports with large buffers, for the largest object.
+func (r Result) compare(what, unit string, paths, names []string, value func(Cell) float64) string {
+	var parts []string
+	for _, path := range paths {
+		var list []string
+		for _, name := range names {
+			cells := r.find(path, name, objectLoad, r.largest(), largeBuffer)
+			if v := median(cells, value); !math.IsNaN(v) {
+				list = append(list, fmt.Sprintf("%s %s%s", name, figure(v), mark(cells)))
+			}
+		}
+		if len(list) > 0 {
+			parts = append(parts, strings.ToUpper(path)+": "+strings.Join(list, ", "))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return what + ", " + unit + ". " + strings.Join(parts, ". ")
+}
+
+// figure writes three digits.
+func figure(v float64) string {
+	switch {
+	case math.IsNaN(v):
+		return "–"
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	case v >= 1:
+		return fmt.Sprintf("%.2f", v)
+	}
+	return fmt.Sprintf("%.3f", v)
+}
+
+func mark(cells []Cell) string {
+	for _, c := range cells {
+		if len(c.Failures) > 0 {
+			return "*"
+		}
+	}
+	return ""
+}
+
+// line is a transport's figure over some quantity.
+func (r Result) line(path, name string, at []int, cells func(int) []Cell, value func(Cell) float64) (s chart.Series) {
+	s.Name = name
+	for _, x := range at {
+		if v := median(cells(x), value); !math.IsNaN(v) {
+			s.T, s.Y = append(s.T, float64(x)), append(s.Y, v)
+		}
+	}
+	return s
+}
+
+// plotted lists the transports of plots by size and buffer.
+var plotted = []string{
+	udpPaced, "tcp-cubic", "tcp-bbr", "tcp-vegas", "tcp-yeah", "quic-bbr", "quic-cubic", "quic-vegas", "quic-yeah",
+	"quic-yeah-segments", moqtName, webTransport,
+}
+
+func (r Result) bySize(title, path string, value func(Cell) float64) chart.Panel {
+	p := chart.Panel{Title: title, X: "object, Mbit"}
+	for _, name := range plotted {
+		s := r.line(path, name, of(r, func(c Cell) int { return c.Mbit }), func(mbit int) []Cell {
+			return r.find(path, name, objectLoad, max(mbit, 1), largeBuffer)
+		}, value)
+		if len(s.T) > 1 {
+			p.Series = append(p.Series, sorted(s))
+		}
+	}
+	return p
+}
+
+func (r Result) byBuffer(paths []string, title string, value func(Cell) float64) (panels []chart.Panel) {
+	for _, path := range paths {
+		p := chart.Panel{
+			Title: fmt.Sprintf("%s: %s, object of %d Mbit, by buffers", path, title, sweptMbit), X: "buffers, KiB",
+		}
+		for _, name := range plotted {
+			s := r.line(path, name, of(r, func(c Cell) int { return c.KiB }), func(kib int) []Cell {
+				return r.find(path, name, objectLoad, sweptMbit, kib)
+			}, value)
+			if len(s.T) > 1 {
+				p.Series = append(p.Series, sorted(s))
+			}
+		}
+		panels = append(panels, p)
+	}
+	return panels
+}
+
+// sorted orders a short series by T.
+func sorted(s chart.Series) chart.Series {
+	for i := range s.T {
+		for k := i; k > 0 && s.T[k] < s.T[k-1]; k-- {
+			s.T[k], s.T[k-1] = s.T[k-1], s.T[k]
+			s.Y[k], s.Y[k-1] = s.Y[k-1], s.Y[k]
+		}
+	}
+	return s
+}
+
+func (r Result) timeline(title string, of func(*Series) (t, y []float64)) (panels []chart.Panel) {
+	for _, path := range Paths() {
+		p := chart.Panel{Title: path + ": " + title}
+		for _, name := range overTime {
+			for _, c := range r.find(path, name, objectLoad, r.largest(), largeBuffer) {
+				if c.Series == nil {
+					continue
+				}
+				s := chart.Series{Name: name}
+				s.T, s.Y = of(c.Series)
+				if hasValues(s.Y) {
+					p.Series = append(p.Series, s)
+				}
+				break
+			}
+		}
+		panels = append(panels, p)
+	}
+	return nonEmpty(panels)
+}
+
+func hasValues(y []float64) bool {
+	for _, v := range y {
+		if !math.IsNaN(v) {
+			return true
+		}
+	}
+	return false
+}
+
+// SavePlots draws a plot for each figure into dir.
+func (r Result) SavePlots(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, f := range paperFigures() {
+		panels := f.panels(r)
+		if len(panels) == 0 {
+			continue
+		}
+		panels[len(panels)-1].X = panels[0].X
+		if err := chart.Save(filepath.Join(dir, f.file), panels); err != nil {
+			return err
+		}
+	}
+	return nil
+}
