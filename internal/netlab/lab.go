@@ -233,6 +233,9 @@ func (l *Lab) startNetem(interval time.Duration) error {
 		if p.wifi != nil {
 			return fmt.Errorf("%s: netem has no Wi-Fi; use the forwarder", p.name())
 		}
+		if slices.ContainsFunc(p.timeline, func(c wire.Change) bool { return c.StrayShare > 0 }) {
+			return fmt.Errorf("%s: netem has no strays; use the forwarder", p.name())
+		}
 		handle := l.nodes[p.from].Namespace.Handle
 		device, err := handle.LinkByName(p.path)
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,7 +55,8 @@ than ten minutes. Finished measurements are kept: --resume continues an interrup
 	f.BoolVar(&asJSON, "json", false, "print the figures as one JSON object on the last line of stdout")
 	f.BoolVar(&o.Resume, "resume", false, "keep the finished measurements of an interrupted run")
 	f.StringVar(&out, "out", "", "folder for study.md, study.json and plots")
-	f.StringSliceVar(&o.Paths, "paths", nil, "measure only these paths: lan, wan, wifi")
+	f.StringSliceVar(&o.Paths, "paths", nil, "measure only these paths: "+
+		strings.Join(study.AllPaths(), ", "))
 	f.StringVar(&o.Wifi, "wifi", "study", "Wi-Fi model of path wifi: a file, home or study")
 	f.StringVar(&o.State, "state", "", "file of finished measurements (default: in the user's cache folder)")
 	return c

@@ -62,12 +62,19 @@ type fileConditions struct {
 	Burst    *fileBurst `yaml:"burst,omitempty"`
 	Queue    string     `yaml:"queue,omitempty"`
 	Reorder  *bool      `yaml:"reorder,omitempty"`
+
+	Strays *fileStrays `yaml:"strays,omitempty"`
 }
 
 type fileBurst struct {
 	Average string  `yaml:"average"`
 	Length  float64 `yaml:"length"`
 	InBad   string  `yaml:"inBad,omitempty"`
+}
+
+type fileStrays struct {
+	Share string `yaml:"share"`
+	Delay string `yaml:"delay"`
 }
 
 type fileVariation struct {
@@ -426,6 +433,14 @@ func (f *fileConditions) apply(c *conditions) (err error) {
 	}
 	if f.Reorder != nil {
 		c.Reorder = *f.Reorder
+	}
+	if f.Strays != nil {
+		if c.StrayShare, err = parseShare(f.Strays.Share); err != nil {
+			return at(err, "strays: share")
+		}
+		if c.StrayDelay, err = parseDuration(f.Strays.Delay, maxDelay); err != nil {
+			return at(err, "strays: delay")
+		}
 	}
 	return nil
 }

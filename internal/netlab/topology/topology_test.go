@@ -191,6 +191,8 @@ func TestErrorsNameTheField(t *testing.T) {
 		{"burst: {average: 5%, length: 0.5}", "paths[0]: burst: length: 0.5"},
 		{"burst: {average: 5%, length: 3, inBad: 4%}", "paths[0]: burst: average: 5%"},
 		{"burst: {average: 50%, length: 3, inBad: x}", "paths[0]: burst: inBad: "},
+		{"strays: {share: 5, delay: 5ms}", `paths[0]: strays: share: "5"`},
+		{"strays: {share: 5%, delay: x}", `paths[0]: strays: delay: "x"`},
 		{"variation: {delay: 70ms-20ms}", `paths[0]: variation: delay: "70ms-20ms"`},
 		{"variation: {delay: 1ms, every: 1us}", `paths[0]: variation: every: "1us"`},
 		{"variation: {delay: 1ms, from: 5s, to: 5s}", `paths[0]: variation: to: "5s"`},

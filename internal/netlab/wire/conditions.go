@@ -9,8 +9,11 @@ type Conditions struct {
 	Delay     time.Duration // from the end of serialization to departure; ignored with Variation
 	Variation *Variation
 	Reorder   bool // a packet may overtake one with a longer delay
-	Loss      float64
-	Burst     *BurstLoss // in addition to Loss
+	// StrayShare of the packets take a detour of StrayDelay, on which later ones overtake them.
+	StrayShare float64
+	StrayDelay time.Duration
+	Loss       float64
+	Burst      *BurstLoss // in addition to Loss
 	// Drop-tail limits, including the packet in transmission; 0 = unlimited.
 	QueueBytes   int
 	QueuePackets int

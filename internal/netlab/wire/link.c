@@ -116,7 +116,10 @@ void link_leave(struct link *l, int64_t time)
 	packet.due = time + l->delay;
 	l->queued_bytes -= packet.length;
 	uint32_t place = l->sent++;
-	if (!l->now.reorder) {
+	bool stray = l->now.stray_share > 0 && random_unit(&l->random) < l->now.stray_share;
+	if (stray) {
+		packet.due += l->now.stray_delay;
+	} else if (!l->now.reorder) {
 		// After packets with a longer delay, packets leave at 1.5 times the rate to catch up. The
 		// minimum spacing keeps short packets from leaving faster than any sender could send them.
 		int64_t apart = 0;
@@ -126,11 +129,13 @@ void link_leave(struct link *l, int64_t time)
 			apart = later(apart, closest);
 		if (l->last_due != INT64_MIN)
 			packet.due = later(packet.due, l->last_due + apart);
-	} else
-		for (; place != l->head && packet_at(l, place - 1)->due > packet.due; place--)
-			*packet_at(l, place) = *packet_at(l, place - 1);
+	}
+	// Strays may still be in the delay line after the conditions have changed.
+	for (; place != l->head && packet_at(l, place - 1)->due > packet.due; place--)
+		*packet_at(l, place) = *packet_at(l, place - 1);
 	*packet_at(l, place) = packet;
-	l->last_due = later(packet.due, l->last_due);
+	if (!stray)
+		l->last_due = later(packet.due, l->last_due);
 }
 
 // serve transmits packets up to time, at the rates in force until then.
@@ -227,7 +232,7 @@ int64_t link_next(const struct link *l)
 		int64_t due = l->head != l->sent ? packet_at(l, l->head)->due : LINK_NEVER, access = wifi_next(l->wifi);
 		return due < access ? due : access;
 	}
-	if (l->head != l->sent && !l->now.reorder)
+	if (l->head != l->sent && !l->now.reorder && l->now.stray_share == 0)
 		return packet_at(l, l->head)->due;
 	int64_t next = l->head != l->sent ? packet_at(l, l->head)->due : LINK_NEVER;
 	if (l->sent == l->tail)

@@ -100,6 +100,7 @@ func cConditions(timeline []Change, start time.Duration) []C.struct_link_conditi
 			into.every_min, into.every_max = C.int64_t(v.EveryMin), C.int64_t(v.EveryMax)
 		}
 		into.reorder = C.bool(c.Reorder)
+		into.stray_share, into.stray_delay = C.double(c.StrayShare), C.int64_t(c.StrayDelay)
 		into.loss, into.loss_good = C.double(c.LossRate()), C.double(c.Loss)
 		if b := c.Burst; b != nil {
 			toBad, toGood := b.transitions()

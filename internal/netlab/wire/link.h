@@ -31,6 +31,8 @@ struct link_conditions {
 	int64_t queue_packets;  // maximum packets queued or in transmission; 0 = unlimited
 	int64_t overhead;       // bytes per packet on the wire beyond its frame
 	bool reorder;           // a packet may overtake one with a longer delay
+	double stray_share;     // probability of a detour
+	int64_t stray_delay;    // of the detour, on which later packets overtake
 };
 
 enum link_verdict {

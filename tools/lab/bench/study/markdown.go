@@ -50,12 +50,14 @@ func (r Result) Markdown() string {
 		r.table(&b, path, sizes)
 	}
 	r.acceptance(&b)
+	r.reordering(&b)
 	for _, f := range paperFigures() {
 		panels := f.panels(r)
 		if len(panels) == 0 {
 			continue
 		}
-		fmt.Fprintf(&b, "\n### Figure %d: %s\n\nThe paper: %s.\n", f.number, strings.ToLower(f.title[:1])+f.title[1:], f.paper)
+		fmt.Fprintf(&b, "\n### Figure %d: %s\n\nThe paper: %s.\n", f.number, strings.ToLower(f.title[:1])+f.title[1:],
+			f.paper)
 		if f.ours != nil {
 			if text := f.ours(r); text != "" {
 				fmt.Fprintf(&b, "\nHere: %s.\n", text)
@@ -80,10 +82,10 @@ func (r Result) table(b *strings.Builder, path string, sizes []int) {
 		if !ok {
 			continue
 		}
-		cells := r.find(path, name, objectLoad, r.largest(), largeBuffer)
+		cells := r.find(path, name, r.largest(), largeBuffer)
 		rows += "| " + name + mark(cells) + " |"
 		for _, mbit := range sizes {
-			v := median(r.find(path, name, objectLoad, mbit, largeBuffer), func(c Cell) float64 { return notZero(c.RetrievalS) })
+			v := median(r.find(path, name, mbit, largeBuffer), func(c Cell) float64 { return notZero(c.RetrievalS) })
 			rows += " " + figure(v) + " |"
 		}
 		rows += fmt.Sprintf(" %s | %s | %s | %.1f |", figure(s.Mbps), figure(s.DelayMs), figure(s.JitterMs), 100*s.Delivery)
@@ -105,6 +107,30 @@ func (r Result) framesOf(path, name string) (cells []Cell) {
 		}
 	}
 	return cells
+}
+
+// reordering compares throughput with and without reordering.
+func (r Result) reordering(b *strings.Builder) {
+	mbps := func(c Cell) float64 { return c.Mbps }
+	rows := ""
+	for _, name := range reordered {
+		calm := r.find("wan", name, r.largest(), largeBuffer)
+		row, any := fmt.Sprintf("| %s | %s%s |", name, figure(median(calm, mbps)), mark(calm)), false
+		for _, path := range reordering {
+			cells := r.find(path, name, r.largest(), largeBuffer)
+			v := median(cells, mbps)
+			any = any || !math.IsNaN(v)
+			row += fmt.Sprintf(" %s%s (%.0f %%) |", figure(v), mark(cells), 100*v/median(calm, mbps))
+		}
+		if any {
+			rows += row + "\n"
+		}
+	}
+	if rows != "" {
+		fmt.Fprintf(b, "\n### Reordering\n\nThe WAN, with a share of the packets 5 ms late, so that later ones overtake them. "+
+			"Mbit/s for %d Mbit, and the share of the figure without reordering.\n\n| transport | none | 1 %% | 5 %% | 20 %% "+
+			"|\n| --- | ---: | ---: | ---: | ---: |\n%s", r.largest(), rows)
+	}
 }
 
 // acceptance compares MOQT's frames with those of other reliable transports, and its delay with

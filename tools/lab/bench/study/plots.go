@@ -104,7 +104,9 @@ func paperFigures() []paperFigure {
 			9, "study-rtt.svg", "Round-trip time over time",
 			"WAN: TCP's a little above QUIC's, because a loss stalls the packets behind it",
 			func(r Result) []chart.Panel {
-				return r.timeline("smoothed round-trip time, ms", func(s *Series) ([]float64, []float64) { return s.T, gaps(s.RTT) })
+				return r.timeline("smoothed round-trip time, ms", func(s *Series) ([]float64, []float64) {
+					return s.T, gaps(s.RTT)
+				})
 			},
 			nil,
 		},
@@ -167,7 +169,7 @@ func (r Result) compare(what, unit string, paths, names []string, value func(Cel
 	for _, path := range paths {
 		var list []string
 		for _, name := range names {
-			cells := r.find(path, name, objectLoad, r.largest(), largeBuffer)
+			cells := r.find(path, name, r.largest(), largeBuffer)
 			if v := median(cells, value); !math.IsNaN(v) {
 				list = append(list, fmt.Sprintf("%s %s%s", name, figure(v), mark(cells)))
 			}
@@ -207,7 +209,7 @@ func mark(cells []Cell) string {
 }
 
 // line is a transport's figure over some quantity.
-func (r Result) line(path, name string, at []int, cells func(int) []Cell, value func(Cell) float64) (s chart.Series) {
+func line(name string, at []int, cells func(int) []Cell, value func(Cell) float64) (s chart.Series) {
 	s.Name = name
 	for _, x := range at {
 		if v := median(cells(x), value); !math.IsNaN(v) {
@@ -226,8 +228,8 @@ var plotted = []string{
 func (r Result) bySize(title, path string, value func(Cell) float64) chart.Panel {
 	p := chart.Panel{Title: title, X: "object, Mbit"}
 	for _, name := range plotted {
-		s := r.line(path, name, of(r, func(c Cell) int { return c.Mbit }), func(mbit int) []Cell {
-			return r.find(path, name, objectLoad, max(mbit, 1), largeBuffer)
+		s := line(name, of(r, func(c Cell) int { return c.Mbit }), func(mbit int) []Cell {
+			return r.find(path, name, max(mbit, 1), largeBuffer)
 		}, value)
 		if len(s.T) > 1 {
 			p.Series = append(p.Series, sorted(s))
@@ -242,8 +244,8 @@ func (r Result) byBuffer(paths []string, title string, value func(Cell) float64)
 			Title: fmt.Sprintf("%s: %s, object of %d Mbit, by buffers", path, title, sweptMbit), X: "buffers, KiB",
 		}
 		for _, name := range plotted {
-			s := r.line(path, name, of(r, func(c Cell) int { return c.KiB }), func(kib int) []Cell {
-				return r.find(path, name, objectLoad, sweptMbit, kib)
+			s := line(name, of(r, func(c Cell) int { return c.KiB }), func(kib int) []Cell {
+				return r.find(path, name, sweptMbit, kib)
 			}, value)
 			if len(s.T) > 1 {
 				p.Series = append(p.Series, sorted(s))
@@ -269,7 +271,7 @@ func (r Result) timeline(title string, of func(*Series) (t, y []float64)) (panel
 	for _, path := range Paths() {
 		p := chart.Panel{Title: path + ": " + title}
 		for _, name := range overTime {
-			for _, c := range r.find(path, name, objectLoad, r.largest(), largeBuffer) {
+			for _, c := range r.find(path, name, r.largest(), largeBuffer) {
 				if c.Series == nil {
 					continue
 				}

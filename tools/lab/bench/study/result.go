@@ -68,11 +68,11 @@ func median(cells []Cell, of func(Cell) float64) float64 {
 	return quantile.Of(v, 0.5)
 }
 
-// find returns the cells of a kind, those with accurate emulation if there are any.
-func (r Result) find(path, transport, load string, mbit, kib int) []Cell {
+// find returns the cells of an object, those with accurate emulation if there are any.
+func (r Result) find(path, transport string, mbit, kib int) []Cell {
 	var all, good []Cell
 	for _, c := range r.Cells {
-		if c.Path == path && c.Transport == transport && c.Load == load && c.Mbit == mbit && c.KiB == kib {
+		if c.Path == path && c.Transport == transport && c.Load == objectLoad && c.Mbit == mbit && c.KiB == kib {
 			all = append(all, c)
 			if len(c.Failures) == 0 {
 				good = append(good, c)
@@ -107,7 +107,7 @@ func of[T comparable](r Result, field func(Cell) T) (values []T) {
 func (r Result) names() []string { return of(r, func(c Cell) string { return c.Transport }) }
 
 func (r Result) summary(path, name string) (f figures, ok bool) {
-	cells := r.find(path, name, objectLoad, r.largest(), largeBuffer)
+	cells := r.find(path, name, r.largest(), largeBuffer)
 	if len(cells) == 0 {
 		return f, false
 	}
@@ -151,7 +151,7 @@ func (r Result) Summary() map[string]any {
 			}
 			bySize := map[string]float64{}
 			for _, mbit := range of(r, func(c Cell) int { return c.Mbit }) {
-				v := median(r.find(path, name, objectLoad, mbit, largeBuffer), func(c Cell) float64 { return c.RetrievalS })
+				v := median(r.find(path, name, mbit, largeBuffer), func(c Cell) float64 { return c.RetrievalS })
 				if v > 0 { // 0: not within the limit
 					bySize[strconv.Itoa(mbit)] = round3(v)
 				}

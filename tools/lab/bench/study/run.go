@@ -90,8 +90,8 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 
 func paths(wifi string) (map[string]*topology.Topology, error) {
 	all := map[string]*topology.Topology{}
-	for name, conditions := range map[string]string{"lan": lanPath, "wan": wanPath, "wifi": wanPath} {
-		t, err := topology.OnePath(name, conditions)
+	for _, name := range AllPaths() {
+		t, err := topology.OnePath(strings.TrimSuffix(name, "%"), conditions(name))
 		if err != nil {
 			return nil, err
 		}

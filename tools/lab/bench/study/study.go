@@ -15,15 +15,37 @@ import (
 // Options configure Run.
 type Options struct {
 	Quick  bool
-	Paths  []string // some of Paths; nil = all
+	Paths  []string // some of AllPaths; nil = all
 	Wifi   string   // model of path wifi; "" = study
 	State  string   // file that keeps each finished cell; "" = none
 	Resume bool     // take finished cells of the same kind of run from State
 	Log    io.Writer
 }
 
-// Paths lists the paths.
+// Paths lists the paper's paths.
 func Paths() []string { return []string{"lan", "wan", "wifi"} }
+
+// AllPaths lists the paths, also those on which packets overtake others, for the paper's roadmap.
+func AllPaths() []string { return append(Paths(), reordering...) }
+
+// reordering are WANs on which a share of the packets, at the end of the name, are 5 ms late.
+var reordering = []string{reorderPrefix + "1%", reorderPrefix + "5%", reorderPrefix + "20%"}
+
+const reorderPrefix = "reorder-"
+
+// conditions returns a path's conditions as YAML.
+func conditions(path string) string {
+	if share, ok := strings.CutPrefix(path, reorderPrefix); ok {
+		return wanPath + ", strays: {share: " + share + ", delay: 5ms}"
+	}
+	if path == "lan" {
+		return lanPath
+	}
+	return wanPath
+}
+
+// reordered lists the transports on paths that reorder.
+var reordered = []string{"tcp-cubic", "tcp-bbr", "quic-cubic", "quic-bbr", moqtName}
 
 // The paths. The paper gives the rate and the queue. It gives no delays: in its Figure 4b TCP stops
 // growing at buffers of 2 MB, which is the product of 400 Mbit/s and a round trip of 40 ms. Its
@@ -143,7 +165,7 @@ type Series struct {
 func plan(o Options, names []string) (ids []ID) {
 	paths := o.Paths
 	if len(paths) == 0 {
-		paths = Paths()
+		paths = AllPaths()
 	}
 	objects, buffers, turns, seconds := []int{1, 10, 50, 100, 400}, []int{128, 256, 512, 1024, 2048, 4096}, 3, 20
 	few := func(string) bool { return true }
@@ -159,24 +181,28 @@ func plan(o Options, names []string) (ids []ID) {
 	for turn := range turns {
 		for _, path := range paths {
 			for _, name := range names {
-				if !few(name) {
+				if !few(name) || strings.HasPrefix(path, reorderPrefix) && !slices.Contains(reordered, name) {
 					continue
 				}
 				for _, mbit := range objects {
-					if turn > 0 && mbit < objects[len(objects)-1] {
+					small := mbit < objects[len(objects)-1]
+					if small && (turn > 0 || strings.HasPrefix(path, reorderPrefix)) {
 						continue // small objects once
 					}
 					ids = append(ids, ID{Path: path, Transport: name, Load: objectLoad, Mbit: mbit, KiB: largeBuffer, Turn: turn})
 				}
-				if name != udp { // without pauses its frames are like those of udpPaced
-					ids = append(ids, ID{Path: path, Transport: name, Load: framesLoad, KiB: largeBuffer, Turn: turn, Seconds: seconds})
+				// Without pauses, frames are like those of udpPaced.
+				if name != udp && !strings.HasPrefix(path, reorderPrefix) {
+					ids = append(ids, ID{
+						Path: path, Transport: name, Load: framesLoad, KiB: largeBuffer, Turn: turn, Seconds: seconds,
+					})
 				}
 			}
 		}
 	}
 	for _, path := range paths {
 		for _, name := range names {
-			sweeps := path != "lan" && few(name) && name != udp && name != moqtName && name != webTransport
+			sweeps := (path == "wan" || path == "wifi") && few(name) && name != udp && name != moqtName && name != webTransport
 			if o.Quick {
 				sweeps = sweeps && slices.Contains([]string{
 					udpPaced, "tcp-cubic", "tcp-bbr", "quic-bbr", "quic-yeah",
@@ -184,7 +210,7 @@ func plan(o Options, names []string) (ids []ID) {
 				}, name)
 			}
 			for _, kib := range buffers {
-				if sweeps && !(kib == largeBuffer && slices.Contains(objects, sweptMbit)) {
+				if sweeps && (kib != largeBuffer || !slices.Contains(objects, sweptMbit)) {
 					ids = append(ids, ID{Path: path, Transport: name, Load: objectLoad, Mbit: sweptMbit, KiB: kib})
 				}
 			}
@@ -217,8 +243,8 @@ func (id ID) limit() time.Duration {
 // Check returns an error if a path is unknown.
 func (o Options) Check() error {
 	for _, p := range o.Paths {
-		if !slices.Contains(Paths(), p) {
-			return fmt.Errorf("no path %q; want one of %s", p, strings.Join(Paths(), ", "))
+		if !slices.Contains(AllPaths(), p) {
+			return fmt.Errorf("no path %q; want one of %s", p, strings.Join(AllPaths(), ", "))
 		}
 	}
 	return nil
