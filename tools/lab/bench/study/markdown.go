@@ -44,7 +44,9 @@ func (r Result) Markdown() string {
 	fmt.Fprintf(&b, "* Frames: %d kB, %d times a second (40 Mbit/s, the paper's figure for one compressed sensor), on time "+
 		"within %d ms, which is the delivery timeout of `moqt` and `webtransport`.\n", frameBytes/1000, framesPerS,
 		frameDeadline.Milliseconds())
-	sizes := slices.DeleteFunc(of(r, func(c Cell) int { return c.Mbit }), func(mbit int) bool { return mbit == 0 })
+	sizes := slices.DeleteFunc(of(r, func(c Cell) int { return c.Mbit }), func(mbit int) bool {
+		return mbit == 0 || mbit > r.largest()
+	})
 	slices.Sort(sizes)
 	for _, path := range Paths() {
 		r.table(&b, path, sizes)
@@ -62,6 +64,12 @@ func (r Result) Markdown() string {
 			if text := f.ours(r); text != "" {
 				fmt.Fprintf(&b, "\nHere: %s.\n", text)
 			}
+		}
+		if f.buffers != "" {
+			b.WriteString(r.buffers(f.buffers))
+		}
+		if f.why != "" {
+			fmt.Fprintf(&b, "\n%s\n", f.why)
 		}
 		fmt.Fprintf(&b, "\n![%s](%s)\n", f.title, f.file)
 	}
@@ -96,7 +104,7 @@ func (r Result) table(b *strings.Builder, path string, sizes []int) {
 		}
 	}
 	if rows != "" {
-		fmt.Fprintf(b, "\n### %s\n\n%s%s%s", strings.ToUpper(path), head, rule, rows)
+		fmt.Fprintf(b, "\n### %s\n\n%s%s%s", heading(path), head, rule, rows)
 	}
 }
 
@@ -112,12 +120,12 @@ func (r Result) framesOf(path, name string) (cells []Cell) {
 // reordering compares throughput with and without reordering.
 func (r Result) reordering(b *strings.Builder) {
 	mbps := func(c Cell) float64 { return c.Mbps }
-	rows := ""
+	rows, size := "", Options{Quick: r.Quick}.reorderMbit()
 	for _, name := range reordered {
-		calm := r.find("wan", name, r.largest(), largeBuffer)
+		calm := r.find(reordering[0], name, size, largeBuffer)
 		row, any := fmt.Sprintf("| %s | %s%s |", name, figure(median(calm, mbps)), mark(calm)), false
-		for _, path := range reordering {
-			cells := r.find(path, name, r.largest(), largeBuffer)
+		for _, path := range reordering[1:] {
+			cells := r.find(path, name, size, largeBuffer)
 			v := median(cells, mbps)
 			any = any || !math.IsNaN(v)
 			row += fmt.Sprintf(" %s%s (%.0f %%) |", figure(v), mark(cells), 100*v/median(calm, mbps))
@@ -129,35 +137,73 @@ func (r Result) reordering(b *strings.Builder) {
 	if rows != "" {
 		fmt.Fprintf(b, "\n### Reordering\n\nThe WAN, with a share of the packets 5 ms late, so that later ones overtake them. "+
 			"Mbit/s for %d Mbit, and the share of the figure without reordering.\n\n| transport | none | 1 %% | 5 %% | 20 %% "+
-			"|\n| --- | ---: | ---: | ---: | ---: |\n%s", r.largest(), rows)
+			"|\n| --- | ---: | ---: | ---: | ---: |\n%s", size, rows)
 	}
 }
 
-// acceptance compares MOQT's frames with those of other reliable transports, and its delay with
-// TCP's.
+// acceptance compares MOQT's frames with those of the best other reliable transport, and the delay of
+// its packets with that of the fastest TCP.
 func (r Result) acceptance(b *strings.Builder) {
 	b.WriteString("\n### MOQT with BBR against the other reliable transports\n\n| path | MOQT frames on time % | best other " +
-		"% | MOQT packet delay ms | least of TCP ms |\n| --- | ---: | ---: | ---: | ---: |\n")
+		"% | MOQT packet delay ms | … of the fastest TCP |\n| --- | ---: | ---: | ---: | ---: |\n")
 	for _, path := range Paths() {
 		ours, ok := r.camera(path, moqtName)
 		if !ok {
 			continue
 		}
-		best, who, least, leastWho := 0.0, "", math.Inf(1), ""
+		best, who, fastest := 0.0, "", figures{}
+		fastestWho := ""
 		for _, name := range r.names() {
 			if f, ok := r.camera(path, name); ok && reliable(name) && name != moqtName && name != webTransport &&
 				f.OnTime > best {
 				best, who = f.OnTime, name
 			}
-			if f, ok := r.summary(path, name); ok && strings.HasPrefix(name, tcpPrefix) && f.DelayMs < least {
-				least, leastWho = f.DelayMs, name
+			if f, ok := r.summary(path, name); ok && strings.HasPrefix(name, tcpPrefix) && f.Mbps > fastest.Mbps {
+				fastest, fastestWho = f, name
 			}
 		}
 		delay := math.NaN()
 		if f, ok := r.summary(path, moqtName); ok {
 			delay = f.DelayMs
 		}
-		fmt.Fprintf(b, "| %s | %.1f | %.1f (%s) | %s | %s (%s) |\n", path, 100*ours.OnTime, 100*best, who, figure(delay),
-			figure(least), leastWho)
+		fmt.Fprintf(b, "| %s | %.1f | %.1f (%s) | %s | %s (%s) |\n", heading(path), 100*ours.OnTime, 100*best, who,
+			figure(delay), figure(fastest.DelayMs), fastestWho)
 	}
+}
+
+// heading is a path's name in titles.
+func heading(path string) string {
+	if path == "wifi" {
+		return "Wi-Fi"
+	}
+	return strings.ToUpper(path)
+}
+
+// buffers is a table of throughput by buffer size.
+func (r Result) buffers(path string) string {
+	sizes := of(r, func(c Cell) int { return c.KiB })
+	slices.Sort(sizes)
+	head, rule, rows := "| Mbit/s by buffers, KiB |", "| --- |", ""
+	for _, kib := range sizes {
+		head += fmt.Sprintf(" %d |", kib)
+		rule += " ---: |"
+	}
+	for _, name := range r.names() {
+		row, values := "| "+name+" |", 0
+		for _, kib := range sizes {
+			cells := r.find(path, name, sweptMbit, kib)
+			v := median(cells, func(c Cell) float64 { return c.Mbps })
+			if !math.IsNaN(v) {
+				values++
+			}
+			row += " " + figure(v) + mark(cells) + " |"
+		}
+		if values > 1 {
+			rows += row + "\n"
+		}
+	}
+	if rows == "" {
+		return ""
+	}
+	return fmt.Sprintf("\n%s, %d Mbit:\n\n%s\n%s\n%s", heading(path), sweptMbit, head, rule, rows)
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"holocast/tools/lab/bench/internal/quantile"
@@ -85,11 +86,13 @@ func (r Result) find(path, transport string, mbit, kib int) []Cell {
 	return all
 }
 
-// largest is the size of the largest object.
+// largest is the size of the paper's paths' largest object.
 func (r Result) largest() int {
 	most := 0
 	for _, c := range r.Cells {
-		most = max(most, c.Mbit)
+		if !strings.HasPrefix(c.Path, reorderPrefix) {
+			most = max(most, c.Mbit)
+		}
 	}
 	return most
 }

@@ -29,7 +29,7 @@ func Paths() []string { return []string{"lan", "wan", "wifi"} }
 func AllPaths() []string { return append(Paths(), reordering...) }
 
 // reordering are WANs on which a share of the packets, at the end of the name, are 5 ms late.
-var reordering = []string{reorderPrefix + "1%", reorderPrefix + "5%", reorderPrefix + "20%"}
+var reordering = []string{reorderPrefix + "0%", reorderPrefix + "1%", reorderPrefix + "5%", reorderPrefix + "20%"}
 
 const reorderPrefix = "reorder-"
 
@@ -181,18 +181,25 @@ func plan(o Options, names []string) (ids []ID) {
 	for turn := range turns {
 		for _, path := range paths {
 			for _, name := range names {
-				if !few(name) || strings.HasPrefix(path, reorderPrefix) && !slices.Contains(reordered, name) {
+				if strings.HasPrefix(path, reorderPrefix) {
+					if slices.Contains(reordered, name) {
+						ids = append(ids, ID{
+							Path: path, Transport: name, Load: objectLoad, Mbit: o.reorderMbit(), KiB: largeBuffer, Turn: turn,
+						})
+					}
+					continue
+				}
+				if !few(name) {
 					continue
 				}
 				for _, mbit := range objects {
-					small := mbit < objects[len(objects)-1]
-					if small && (turn > 0 || strings.HasPrefix(path, reorderPrefix)) {
+					if turn > 0 && mbit < objects[len(objects)-1] {
 						continue // small objects once
 					}
 					ids = append(ids, ID{Path: path, Transport: name, Load: objectLoad, Mbit: mbit, KiB: largeBuffer, Turn: turn})
 				}
 				// Without pauses, frames are like those of udpPaced.
-				if name != udp && !strings.HasPrefix(path, reorderPrefix) {
+				if name != udp {
 					ids = append(ids, ID{
 						Path: path, Transport: name, Load: framesLoad, KiB: largeBuffer, Turn: turn, Seconds: seconds,
 					})
@@ -227,17 +234,25 @@ func plan(o Options, names []string) (ids []ID) {
 // sweptMbit is the object of the measurements by buffer size.
 const sweptMbit = 100
 
+// reorderMbit is the size of objects on paths that reorder, for which the start counts little.
+func (o Options) reorderMbit() int {
+	if o.Quick {
+		return 800
+	}
+	return 1600
+}
+
 // limit bounds the duration of a cell's transfer.
 func (id ID) limit() time.Duration {
 	if id.Load == framesLoad {
 		return time.Duration(id.Seconds)*time.Second + frameDeadline
 	}
-	// A tenth of the path's rate, at least 2 s.
-	rate := 40e6
+	// Buffers of 128 KiB allow 25 Mbit/s over the WAN.
+	rate := 15e6
 	if id.Path == "wifi" {
 		rate = 10e6
 	}
-	return min(30*time.Second, 2*time.Second+time.Duration(float64(id.Mbit)*1e6/rate*float64(time.Second)))
+	return min(45*time.Second, 2*time.Second+time.Duration(float64(id.Mbit)*1e6/rate*float64(time.Second)))
 }
 
 // Check returns an error if a path is unknown.
