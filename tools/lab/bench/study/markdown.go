@@ -32,6 +32,11 @@ func (r Result) Markdown() string {
 	if len(r.Missing) > 0 {
 		fmt.Fprintf(&b, " This kernel lacks the congestion control of %s.", strings.Join(r.Missing, " and "))
 	}
+	fmt.Fprintf(&b, " The machine has %d processors, and its load average before the run was %.1f.", r.Processors,
+		r.LoadAverage)
+	if r.LoadAverage >= float64(r.Processors)/2 {
+		b.WriteString("\n\n**Noisy**: other programs used the machine.")
+	}
 	fmt.Fprintf(&b, "\n\n* `lan`: %s. `wan`: %s. The paper gives rate and queue but no delays; its TCP stops growing at "+
 		"buffers of 2 MB, the product of 400 Mbit/s and 40 ms. `wifi`: the WAN and, at its end, the Wi-Fi model `%s` "+
 		"([assumptions](../../internal/netlab/README.md#wi-fi)).\n", lanPath, wanPath, r.Wifi)

@@ -20,7 +20,11 @@ type Result struct {
 	Missing  []string  `json:"missing,omitempty"` // transports that this kernel lacks
 	Repeated int       `json:"repeated"`          // measurements repeated because the emulator was late
 	Resumed  int       `json:"resumed"`           // cells of an earlier run
-	Cells    []Cell    `json:"cells"`
+
+	Processors  int     `json:"processors"`   // of the machine
+	LoadAverage float64 `json:"load_average"` // the kernel's, over a minute, before the run
+
+	Cells []Cell `json:"cells"`
 }
 
 // String describes a cell in one line.

@@ -14,6 +14,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -49,6 +50,10 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	}
 	names, missing := transports(strings.Fields(string(kernel)))
 	r = Result{Quick: o.Quick, Wifi: filepath.Base(cmp.Or(o.Wifi, wifiModel)), Began: time.Now(), Missing: missing}
+	r.Processors = runtime.NumCPU()
+	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
+		_, _ = fmt.Sscan(string(load), &r.LoadAverage)
+	}
 	if len(missing) > 0 {
 		fmt.Fprintf(o.Log, "not measured, as this kernel lacks the congestion control: %s\n", strings.Join(missing, ", "))
 	}
