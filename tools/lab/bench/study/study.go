@@ -237,7 +237,7 @@ const sweptMbit = 100
 // reorderMbit is the size of objects on paths that reorder, for which the start counts little.
 func (o Options) reorderMbit() int {
 	if o.Quick {
-		return 800
+		return 400
 	}
 	return 1600
 }
