@@ -14,7 +14,8 @@ func TestNames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e := f.Estimates(); e.Controller != name || e.Window != firstWindow(name)*1200 || e.Bandwidth != 0 || e.PacingRate <= 0 {
+		if e := f.Estimates(); e.Controller != name || e.Window != firstWindow(name)*1200 || e.Bandwidth != 0 ||
+			e.PacingRate <= 0 {
 			t.Errorf("%s at its start: %+v", name, e)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 const (
 	ledbatTarget   = 15 * time.Millisecond // queueing delay
 	ledbatMaxGain  = 16                    // inverse of the least gain
-	ledbatBases    = 10                    // minutes for which the base delay is the least
-	ledbatRecent   = 4                     // RTT samples of which the least is the current delay
+	ledbatBases    = 10                    // minutes over which the base delay is a minimum
+	ledbatRecent   = 4                     // RTT samples in the current delay, a minimum
 	ledbatCalm     = 9                     // time between slowdowns, in durations of a slowdown
 	ledbatSlowRTTs = 2                     // duration of a slowdown at the least window
 

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestLEDBAT runs a background transfer alone and beside another flow over 100 Mbit/s, 15 ms one way
+// TestLEDBAT runs a background transfer alone and against another flow over 100 Mbit/s, 15 ms one way
 // and a queue of four bandwidth-delay products.
 func TestLEDBAT(t *testing.T) {
 	const warm, over = 10 * time.Second, 15 * time.Second
@@ -38,9 +38,9 @@ func TestLEDBAT(t *testing.T) {
 	for _, name := range []string{"bbr", "cubic"} {
 		for _, first := range []time.Duration{0, 5 * time.Second} {
 			background, other, queue := run(first, name)
-			t.Logf("from %v: %.1f Mbit/s beside %s's %.1f, queue %v", first, background, name, other, queue)
+			t.Logf("from %v: %.1f Mbit/s against %s's %.1f, queue %v", first, background, name, other, queue)
 			if background > 15 || other < 80 {
-				t.Errorf("from %v: %.1f Mbit/s beside %s's %.1f", first, background, name, other)
+				t.Errorf("from %v: %.1f Mbit/s against %s's %.1f", first, background, name, other)
 			}
 		}
 	}

@@ -140,7 +140,7 @@ func (r Result) reordering(b *strings.Builder) {
 		}
 	}
 	if rows != "" {
-		fmt.Fprintf(b, "\n### Reordering\n\nThe WAN, with a share of the packets 5 ms late, so that later ones overtake them. "+
+		fmt.Fprintf(b, "\n### Reordering\n\nThe WAN, with a share of the packets 5 ms late, and later ones overtake them. "+
 			"Mbit/s for %d Mbit, and the share of the figure without reordering.\n\n| transport | none | 1 %% | 5 %% | 20 %% "+
 			"|\n| --- | ---: | ---: | ---: | ---: |\n%s", size, rows)
 	}

@@ -49,7 +49,7 @@ func paperFigures() []paperFigure {
 					[]string{udpPaced, "quic-yeah", "quic-vegas", "quic-bbr", "tcp-yeah", "tcp-vegas", "tcp-cubic", "tcp-bbr"},
 					func(c Cell) float64 { return notZero(c.RetrievalS) })
 			},
-			why: "UDP repairs nothing, so its time is that of what arrived. At 20 ms one way, small objects wait " +
+			why: "UDP repairs nothing, so its time covers only the packets that arrived. At 20 ms one way, small objects wait " +
 				"for the handshake and the growth of the window, not for the rate.",
 		},
 		{
@@ -132,7 +132,7 @@ func paperFigures() []paperFigure {
 				return r.compare(size, "Mbit/s", []string{"wan", "wifi"}, list, mbps) + ". " +
 					r.compare("Delay", "ms", []string{"wan", "wifi"}, list, delay)
 			},
-			why: "The channel repeats lost frames, so what it loses shows as delay and rate, not as loss. Its " +
+			why: "The channel repeats lost frames, so its losses show as delay and rate. Its " +
 				"queue of 1000 packets is a multiple of the path's product: controllers that fill queues wait in it.",
 			buffers: "wifi",
 		},
@@ -145,7 +145,7 @@ func paperFigures() []paperFigure {
 			ours: func(r Result) string {
 				return r.compare(fmt.Sprintf("%d Mbit", r.largest()), "%", Paths(), []string{udp, udpPaced}, delivery)
 			},
-			why: "Paced, 398 Mbit/s of payload are 416 of Ethernet frames, of which the path carries 400: 96 %. " +
+			why: "Paced, 398 Mbit/s of payload are 416 of Ethernet frames; the path carries 400, 96 %. " +
 				"More arrives if a busy machine's sender falls behind. The paper's 94 % are the same overload.",
 		},
 	}
