@@ -245,6 +245,8 @@ func FuzzParse(f *testing.F) {
 		}
 		f.Add(data)
 	}
+	f.Add([]byte("name: x\nhosts: [a, b]\nwifi: {h: {standard: ac, width: 80MHz, stations: [{rate: 1Mbit}]}}\n" +
+		"paths: [{name: p, between: [a, b], wifi: h, strays: {share: 1%, delay: 5ms}}]"))
 	f.Add([]byte("name: x\nhosts: [a, b]\npaths:\n  - name: p\n    between: [a, b]\n    rate: 1Mbit\n    queue: " +
 		"10ms\n" +
 		"    burst: {average: 5%, length: 10, inBad: 50%}\n    backward: {delay: 1ms}\n    schedule: [{at: 1s, loss: " +

@@ -276,8 +276,11 @@ func (f fileWifi) model() (*wire.Wifi, error) {
 	return w, nil
 }
 
-// maxStations leaves room for links on the medium.
-const maxStations = 64
+// maxStations leaves room for links on the medium. maxLoad, in bit/s, bounds the events of a station.
+const (
+	maxStations = 64
+	maxLoad     = 1e9
+)
 
 // oneOf returns value, or the first of want if value is empty.
 func oneOf(field, value string, want ...string) (string, error) {
@@ -484,6 +487,9 @@ func (f fileStation) add(w *wire.Wifi) (err error) {
 	if f.Rate != "saturated" {
 		if load.Rate, err = parseRate(f.Rate); err != nil {
 			return at(err, `rate (or "saturated")`)
+		}
+		if load.Rate > maxLoad {
+			return fmt.Errorf("rate: %q: want at most 1Gbit, or saturated", f.Rate)
 		}
 	}
 	if f.Size != 0 {

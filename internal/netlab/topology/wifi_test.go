@@ -59,6 +59,7 @@ func TestWifiErrorsNameTheField(t *testing.T) {
 		{"standard: n\nbursts: {average: 5%, length: 1us}", `bursts.length: "1us"`},
 		{"standard: n\nbursts: {average: 5%, length: 1ms, inBad: 2}", `bursts.inBad: "2"`},
 		{"standard: n\nstations: [{rate: lots}]", `stations[0].rate (or "saturated"): "lots"`},
+		{"standard: n\nstations: [{rate: 2Gbit}]", `stations[0].rate: "2Gbit"`},
 		{"standard: n\nstations: [{rate: saturated, size: 9}]", "stations[0].size: 9"},
 		{"standard: n\nstations: [{rate: saturated, count: 40}, {rate: saturated, count: 40}]", "stations: 80"},
 		{"standard: n\nstations: [{rate: saturated, count: 99}]", "stations[0].count: 99"},
