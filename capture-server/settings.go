@@ -46,7 +46,7 @@ var settings = append(append(config.Table{
 	},
 	{
 		Key:  "congestion",
-		Help: "Congestion controller for data to the relay: bbr (the default), cubic, newreno, vegas or yeah.",
+		Help: "Congestion controller for data to the relay: bbr (the default), cubic, ledbat, newreno, vegas or yeah.",
 		More: "A build with the published quic-go has only newreno.",
 	},
 	{

@@ -58,7 +58,7 @@ var settings = slices.Concat(
 		{Key: "qlog.maxBytes", Range: config.Positive, Help: "Maximum size of a qlog file; later events are dropped."},
 		{
 			Key:  "congestion",
-			Help: `Congestion controller: bbr, cubic, newreno, vegas or yeah; "" is bbr.`,
+			Help: `Congestion controller: bbr, cubic, ledbat, newreno, vegas or yeah; "" is bbr.`,
 			More: "A build with the upstream quic-go has only newreno. relay --version lists the controllers of " +
 				"a build.",
 		},

@@ -3,8 +3,9 @@
 // QUIC implementation calls [Flow].
 //
 // Controllers are BBRv3 (draft-ietf-ccwg-bbr, the default for media), CUBIC (RFC 9438) with
-// HyStart++ (RFC 9406), NewReno (RFC 9002 §7), Vegas (Brakmo and Peterson, 1995) and YeAH
-// (Baiocchi, Castellani and Vacirca, 2007).
+// HyStart++ (RFC 9406), NewReno (RFC 9002 §7), Vegas (Brakmo and Peterson, 1995), YeAH (Baiocchi,
+// Castellani and Vacirca, 2007) and, for background transfers, LEDBAT++
+// (draft-irtf-iccrg-ledbat-plus-plus).
 //
 // Times are durations since a fixed instant of a monotonic clock. Volumes are bytes of UDP payload,
 // rates bytes per second.
@@ -112,6 +113,7 @@ type Loss struct {
 var constructors = map[string]func(*State, *rand.Rand) Controller{
 	"bbr":     func(c *State, r *rand.Rand) Controller { return NewBBR(c, r) },
 	"cubic":   func(c *State, _ *rand.Rand) Controller { return NewCubic(c) },
+	"ledbat":  func(c *State, _ *rand.Rand) Controller { return NewLEDBAT(c) },
 	"newreno": func(c *State, _ *rand.Rand) Controller { return NewReno(c) },
 	"vegas":   func(c *State, _ *rand.Rand) Controller { return NewVegas(c) },
 	"yeah":    func(c *State, _ *rand.Rand) Controller { return NewYeAH(c) },

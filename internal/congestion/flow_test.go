@@ -14,13 +14,22 @@ func TestNames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e := f.Estimates(); e.Controller != name || e.Window != 32*1200 || e.Bandwidth != 0 || e.PacingRate <= 0 {
+		if e := f.Estimates(); e.Controller != name || e.Window != firstWindow(name)*1200 || e.Bandwidth != 0 ||
+			e.PacingRate <= 0 {
 			t.Errorf("%s at its start: %+v", name, e)
 		}
 	}
 	if _, err := NewFlow("tahoe", 1200); err == nil {
 		t.Error("no error for an unknown controller")
 	}
+}
+
+// firstWindow is a controller's initial window in packets.
+func firstWindow(name string) int64 {
+	if name == "ledbat" {
+		return ledbatMinPackets
+	}
+	return 32
 }
 
 // TestSampler checks the rate samples of a scripted exchange.
@@ -299,13 +308,13 @@ func TestMigration(t *testing.T) {
 		}
 		x.f.Migrated(1300)
 		e := x.f.Estimates()
-		if e.Window != 32*1300 || e.MinRTT != 0 || e.Bandwidth != 0 {
+		if e.Window != firstWindow(name)*1300 || e.MinRTT != 0 || e.Bandwidth != 0 {
 			t.Errorf("%s on a new path: %+v", name, e)
 		}
 		x.f.Lost(3) // sent on the old path
 		x.f.Acked(399)
 		x.f.Done(x.now, 0, math.MaxInt64)
-		if w := x.f.Window(); w != 32*1300 {
+		if w := x.f.Window(); w != firstWindow(name)*1300 {
 			t.Errorf("%s: packets of the old path moved the window to %d", name, w)
 		}
 	}

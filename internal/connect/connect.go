@@ -172,7 +172,7 @@ func (t Target) token() (string, error) {
 }
 
 // CongestionUsage is the help text of congestion-controller flags.
-const CongestionUsage = "congestion controller: bbr (the default), cubic, newreno, vegas or yeah"
+const CongestionUsage = "congestion controller: bbr (the default), cubic, ledbat, newreno, vegas or yeah"
 
 // URLError adds the expected form to an error from parsing a session URL.
 func URLError(text string, err error) error {

@@ -145,8 +145,8 @@ func (l *Lab) connect() error {
 	}
 	for _, p := range l.topology.Paths {
 		l.ports = append(l.ports,
-			port{p.Name, p.Between[0], p.Between[1], p.Forward},
-			port{p.Name, p.Between[1], p.Between[0], p.Backward})
+			port{p.Name, p.Between[0], p.Between[1], p.Forward, p.Wifi},
+			port{p.Name, p.Between[1], p.Between[0], p.Backward, p.Wifi})
 	}
 	return nil
 }

@@ -158,6 +158,9 @@ func (c *Check) compare() {
 		sent, received := f.Quiet.Sent+f.Loaded.Sent-f.Quiet.Refused-f.Loaded.Refused,
 			f.Quiet.Received+f.Loaded.Received
 		f.Unexplained = int64(sent) - int64(received) - int64(p.Lost+p.Burst+p.Full+p.Faults.Any())
+		if p.Wifi != nil {
+			f.Unexplained -= int64(p.Wifi.Dropped)
+		}
 		if spread := 6*math.Sqrt(p.Asked) + 6; p.Burst == 0 && math.Abs(float64(p.Lost)-p.Asked) > spread {
 			c.Failures = append(c.Failures, fmt.Sprintf("%s lost %d packets, want %.0f ± %.0f", p.Name, p.Lost, p.Asked,
 				spread))

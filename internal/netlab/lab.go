@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -94,6 +95,7 @@ type Lab struct {
 type port struct {
 	path, from, to string
 	timeline       []wire.Change
+	wifi           *wire.Wifi
 }
 
 func (p port) name() string { return p.path + " " + p.from + "→" + p.to }
@@ -109,6 +111,15 @@ type Node struct {
 
 // Start builds a network. Until Begin, its paths have the topology's initial conditions.
 func Start(t *topology.Topology, options Options) (*Lab, error) {
+	if name := os.Getenv(topology.WifiVariable); name != "" {
+		model, err := topology.LoadWifi(name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", topology.WifiVariable, err)
+		}
+		if t, err = t.OverWifi("", model); err != nil {
+			return nil, err
+		}
+	}
 	l := &Lab{
 		topology: t, log: options.Log, emulator: options.Emulator, nodes: map[string]*Node{}, started: time.Now(),
 		stop: make(chan struct{}),
@@ -151,7 +162,7 @@ func (l *Lab) startForwarder(options wire.Options) error {
 	for i, p := range l.ports {
 		from := l.sockets[i]
 		to := l.sockets[i^1] // the other end of the same path
-		ports[i] = wire.Port{Name: p.name(), From: from, To: to, Timeline: p.timeline[:1], Seed: l.seed(i)}
+		ports[i] = wire.Port{Name: p.name(), From: from, To: to, Timeline: p.timeline[:1], Seed: l.seed(i), Wifi: p.wifi}
 	}
 	options.Late = l.topology.Late
 	if options.CPU == 0 {
@@ -219,6 +230,12 @@ func (l *Lab) dropped() (sum uint64, err error) {
 func (l *Lab) startNetem(interval time.Duration) error {
 	ports := make([]netem.Port, len(l.ports))
 	for i, p := range l.ports {
+		if p.wifi != nil {
+			return fmt.Errorf("%s: netem has no Wi-Fi; use the forwarder", p.name())
+		}
+		if slices.ContainsFunc(p.timeline, func(c wire.Change) bool { return c.StrayShare > 0 }) {
+			return fmt.Errorf("%s: netem has no strays; use the forwarder", p.name())
+		}
 		handle := l.nodes[p.from].Namespace.Handle
 		device, err := handle.LinkByName(p.path)
 		if err != nil {

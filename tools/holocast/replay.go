@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -22,6 +23,7 @@ type replayOptions struct {
 	loop       bool
 	waitViewer bool
 	live       bool
+	background bool
 	json       bool
 }
 
@@ -59,6 +61,8 @@ fraction of the CPU time.`,
 	f.BoolVar(&o.loop, "loop", false, "loop until Ctrl-C")
 	f.BoolVar(&o.waitViewer, "wait-viewer", false, "start when a viewer subscribes to a media track")
 	f.BoolVar(&o.live, "live", false, "give frames new capture times, as if live")
+	f.BoolVar(&o.background, "background", false,
+		"yield to all other traffic, by congestion controller ledbat; objects may be late")
 	f.BoolVar(&o.json, "json", false, "print a summary as one JSON object, the last line of stdout")
 	return c
 }
@@ -76,6 +80,12 @@ func runReplay(ctx context.Context, o replayOptions, path string, stdout io.Writ
 	ns, err := o.target.Namespace()
 	if err != nil {
 		return err
+	}
+	if o.background {
+		if o.target.Congestion != "" {
+			return errors.New("--background selects the congestion controller; omit --congestion")
+		}
+		o.target.Congestion = "ledbat"
 	}
 	if o.speed <= 0 {
 		return fmt.Errorf("--speed is %v, want more than 0", o.speed)

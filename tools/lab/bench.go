@@ -18,6 +18,7 @@ import (
 
 	"holocast/internal/connect"
 	"holocast/internal/devcert"
+	"holocast/internal/netlab/topology"
 	"holocast/internal/sampledata"
 	"holocast/internal/service"
 	"holocast/tools/lab/bench/bottleneck"
@@ -34,6 +35,7 @@ import (
 	"holocast/tools/lab/bench/sound"
 	"holocast/tools/lab/bench/tiles"
 	"holocast/tools/lab/bench/wan"
+	"holocast/tools/lab/network"
 )
 
 // benchOptions are shared by all benchmarks.
@@ -243,6 +245,7 @@ func benchCommand() *cobra.Command {
 		"of relay: another relay to compare with: a moq-relay-ietf binary, auto to look for it in PATH and "+
 			"build/peers/bin, or a command with {addr}, {cert} and {key}")
 	shared.StringVar(&w.out, "out", "", "folder for NAME.md and NAME.json (bench all: docs/results)")
+	network.WifiFlag(shared)
 	shared.StringSliceVar(&o.parts, "parts", nil, "measure only these parts")
 	c.Flags().StringVar(&o.app, "app", "",
 		"of duplication: push (default), livescan (frames requested over TCP; parts also cubic, bbr) or uplink "+
@@ -424,6 +427,9 @@ func writeResult(dir string, b benchmark, o benchOptions, r result) (err error) 
 			peer = "auto" // omit this machine's path
 		}
 		command += " --peer " + quoted(peer)
+	}
+	if wifi := os.Getenv(topology.WifiVariable); wifi != "" && b.root {
+		command += " --wifi " + quoted(filepath.Base(wifi))
 	}
 	if o.quick {
 		command += " --quick"

@@ -31,6 +31,6 @@ func command() *cobra.Command {
 		SilenceErrors: true,
 	}
 	service.LogLevel(c)
-	c.AddCommand(benchCommand(), network.Command(), attackCommand(), clientCommand())
+	c.AddCommand(benchCommand(), studyCommand(), network.Command(), attackCommand(), clientCommand())
 	return c
 }

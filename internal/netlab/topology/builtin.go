@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-//go:embed lan.yaml table1.yaml
+//go:embed lan.yaml table1.yaml wifi.yaml wifi-study.yaml
 var builtin embed.FS
 
 // varying is the suffix of built-in topologies whose delays vary as in Table I.
@@ -19,15 +19,18 @@ func Builtins() []string {
 		"lan",
 		"path1", "path1" + varying, "path2", "path2" + varying, "path3", "path3" + varying,
 		"path4", "path4" + varying, "path5", "path5" + varying,
-		"table1", "table1" + varying,
+		"table1", "table1" + varying, "wifi",
 	}
 }
 
-// Builtin returns a built-in topology: lan, table1 with the five paths of Table I of the
-// packet-duplication paper, or path1 to path5 with one of them.
+// Builtin returns a built-in topology: lan, wifi (lan with a wireless client), table1 with the five
+// paths of Table I of the packet-duplication paper, or path1 to path5 with one of them.
 func Builtin(name string) (*Topology, error) {
 	if !slices.Contains(Builtins(), name) {
 		return nil, fmt.Errorf("unknown topology %q: want one of %s", name, strings.Join(Builtins(), ", "))
+	}
+	if name == "wifi" {
+		return lanOverWifi()
 	}
 	base, varies := strings.CutSuffix(name, varying)
 	from := "table1"
@@ -54,6 +57,20 @@ func Builtin(name string) (*Topology, error) {
 		t = t.WithoutVariation()
 	}
 	return t, nil
+}
+
+// lanOverWifi returns lan, whose host b is on a Wi-Fi channel.
+func lanOverWifi() (*Topology, error) {
+	t, err := Builtin("lan")
+	if err != nil {
+		return nil, err
+	}
+	t.source.Name = "wifi"
+	m, err := LoadWifi("home")
+	if err != nil {
+		return nil, err
+	}
+	return t.OverWifi("", m)
 }
 
 // OnePath returns a topology in which one path named path1 joins hosts a and b behind edges ea and

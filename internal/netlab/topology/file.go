@@ -27,15 +27,17 @@ const (
 
 // file is a topology as written. An omitted field is empty.
 type file struct {
-	Name     string        `yaml:"name"`
-	Seed     uint64        `yaml:"seed,omitempty"`
-	Duration string        `yaml:"duration,omitempty"`
-	Late     string        `yaml:"late,omitempty"`
-	Hosts    []string      `yaml:"hosts,flow"`
-	Edges    []string      `yaml:"edges,flow,omitempty"`
-	Links    []fileLink    `yaml:"links,omitempty"`
-	Paths    []filePath    `yaml:"paths"`
-	Run      []fileCommand `yaml:"run,omitempty"`
+	Name     string     `yaml:"name"`
+	Seed     uint64     `yaml:"seed,omitempty"`
+	Duration string     `yaml:"duration,omitempty"`
+	Late     string     `yaml:"late,omitempty"`
+	Hosts    []string   `yaml:"hosts,flow"`
+	Edges    []string   `yaml:"edges,flow,omitempty"`
+	Links    []fileLink `yaml:"links,omitempty"`
+	Paths    []filePath `yaml:"paths"`
+
+	Wifi map[string]fileWifi `yaml:"wifi,omitempty"` // channels by name
+	Run  []fileCommand       `yaml:"run,omitempty"`
 }
 
 type fileLink struct {
@@ -45,6 +47,7 @@ type fileLink struct {
 type filePath struct {
 	Name       string          `yaml:"name"`
 	Between    []string        `yaml:"between,flow"`
+	Wifi       string          `yaml:"wifi,omitempty"`
 	Conditions fileConditions  `yaml:",inline"`
 	Variation  *fileVariation  `yaml:"variation,omitempty"`
 	Backward   *fileConditions `yaml:"backward,omitempty"`
@@ -59,12 +62,19 @@ type fileConditions struct {
 	Burst    *fileBurst `yaml:"burst,omitempty"`
 	Queue    string     `yaml:"queue,omitempty"`
 	Reorder  *bool      `yaml:"reorder,omitempty"`
+
+	Strays *fileStrays `yaml:"strays,omitempty"`
 }
 
 type fileBurst struct {
 	Average string  `yaml:"average"`
 	Length  float64 `yaml:"length"`
 	InBad   string  `yaml:"inBad,omitempty"`
+}
+
+type fileStrays struct {
+	Share string `yaml:"share"`
+	Delay string `yaml:"delay"`
 }
 
 type fileVariation struct {
@@ -199,10 +209,21 @@ func (f file) topology() (*Topology, error) {
 		}
 		t.Links = append(t.Links, Link{between})
 	}
+	channels := map[string]*wire.Wifi{}
+	for name, channel := range f.Wifi {
+		if channels[name], err = channel.model(); err != nil {
+			return nil, fmt.Errorf("wifi.%s.%w", name, err)
+		}
+	}
 	for i, p := range f.Paths {
 		path, err := p.path(f)
 		if err != nil {
 			return nil, at(err, "paths[%d]", i)
+		}
+		if p.Wifi != "" {
+			if path.Wifi = channels[p.Wifi]; path.Wifi == nil {
+				return nil, fmt.Errorf("paths[%d].wifi: %q: name an entry of wifi", i, p.Wifi)
+			}
 		}
 		t.Paths = append(t.Paths, path)
 	}
@@ -361,7 +382,10 @@ func (p filePath) timeline(direction string) ([]wire.Change, error) {
 			continue
 		}
 		change := wire.Change{At: e.at, Conditions: now.Conditions}
-		if now.Rate > 0 {
+		if now.Rate > 0 && p.Wifi != "" {
+			return nil, fmt.Errorf("%srate: the channel sets the rate of a path over Wi-Fi", e.field)
+		}
+		if now.Rate > 0 || p.Wifi != "" {
 			var err error
 			if change.QueueBytes, change.QueuePackets, err = parseQueue(now.queue, now.Rate); err != nil {
 				return nil, fmt.Errorf("%squeue: %w", e.field, err)
@@ -409,6 +433,14 @@ func (f *fileConditions) apply(c *conditions) (err error) {
 	}
 	if f.Reorder != nil {
 		c.Reorder = *f.Reorder
+	}
+	if f.Strays != nil {
+		if c.StrayShare, err = parseShare(f.Strays.Share); err != nil {
+			return at(err, "strays: share")
+		}
+		if c.StrayDelay, err = parseDuration(f.Strays.Delay, maxDelay); err != nil {
+			return at(err, "strays: delay")
+		}
 	}
 	return nil
 }

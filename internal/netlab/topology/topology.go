@@ -33,6 +33,7 @@ type Path struct {
 	Between  [2]string
 	Forward  []wire.Change // from Between[0] to Between[1]; times from the start of a run
 	Backward []wire.Change
+	Wifi     *wire.Wifi // the channel that carries both directions; nil = none
 }
 
 // A Command runs in a host's shell.

@@ -191,6 +191,8 @@ func TestErrorsNameTheField(t *testing.T) {
 		{"burst: {average: 5%, length: 0.5}", "paths[0]: burst: length: 0.5"},
 		{"burst: {average: 5%, length: 3, inBad: 4%}", "paths[0]: burst: average: 5%"},
 		{"burst: {average: 50%, length: 3, inBad: x}", "paths[0]: burst: inBad: "},
+		{"strays: {share: 5, delay: 5ms}", `paths[0]: strays: share: "5"`},
+		{"strays: {share: 5%, delay: x}", `paths[0]: strays: delay: "x"`},
 		{"variation: {delay: 70ms-20ms}", `paths[0]: variation: delay: "70ms-20ms"`},
 		{"variation: {delay: 1ms, every: 1us}", `paths[0]: variation: every: "1us"`},
 		{"variation: {delay: 1ms, from: 5s, to: 5s}", `paths[0]: variation: to: "5s"`},
@@ -243,6 +245,8 @@ func FuzzParse(f *testing.F) {
 		}
 		f.Add(data)
 	}
+	f.Add([]byte("name: x\nhosts: [a, b]\nwifi: {h: {standard: ac, width: 80MHz, stations: [{rate: 1Mbit}]}}\n" +
+		"paths: [{name: p, between: [a, b], wifi: h, strays: {share: 1%, delay: 5ms}}]"))
 	f.Add([]byte("name: x\nhosts: [a, b]\npaths:\n  - name: p\n    between: [a, b]\n    rate: 1Mbit\n    queue: " +
 		"10ms\n" +
 		"    burst: {average: 5%, length: 10, inBad: 50%}\n    backward: {delay: 1ms}\n    schedule: [{at: 1s, loss: " +

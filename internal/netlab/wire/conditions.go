@@ -9,8 +9,11 @@ type Conditions struct {
 	Delay     time.Duration // from the end of serialization to departure; ignored with Variation
 	Variation *Variation
 	Reorder   bool // a packet may overtake one with a longer delay
-	Loss      float64
-	Burst     *BurstLoss // in addition to Loss
+	// StrayShare of the packets take a detour of StrayDelay, on which later ones overtake them.
+	StrayShare float64
+	StrayDelay time.Duration
+	Loss       float64
+	Burst      *BurstLoss // in addition to Loss
 	// Drop-tail limits, including the packet in transmission; 0 = unlimited.
 	QueueBytes   int
 	QueuePackets int
@@ -52,3 +55,56 @@ type Change struct {
 	At time.Duration
 	Conditions
 }
+
+// Wifi describes a Wi-Fi channel on which stations contend. Package wifi reads it from a file.
+type Wifi struct {
+	Slot, SIFS, AIFS     time.Duration
+	WindowMin, WindowMax int // contention window in slots: a backoff is drawn from [0, window]
+	Attempts             int // transmissions of a frame
+	Preamble             time.Duration
+	Symbol               float64       // ns
+	Ack, BlockAck        time.Duration // with preamble
+	Header               int           // bytes that a frame has in place of its Ethernet header
+
+	// Limits of an aggregate.
+	MaxFrames   int // 1 = no aggregation
+	MaxBytes    int
+	MaxDuration time.Duration
+
+	Rates      []WifiRate // ascending
+	Adaptation WifiAdaptation
+	Fixed      int // index of the rate of WifiFixed
+
+	SNR       float64 // mean signal-to-noise ratio, dB
+	Fading    float64 // its standard deviation, dB
+	Coherence time.Duration
+	Slope     float64 // growth of errors below a rate's threshold, decades per dB
+
+	BurstShare  float64 // share of the time
+	BurstLength time.Duration
+	BurstLoss   float64 // of frames during a burst
+
+	Loads []WifiLoad // further stations
+}
+
+// WifiRate is a modulation and coding scheme.
+type WifiRate struct {
+	Bits float64 // per symbol
+	SNR  float64 // dB at which 10 % of frames with 4096 bytes fail
+}
+
+// WifiLoad is a station whose frames have no receiver.
+type WifiLoad struct {
+	Rate   float64 // bit/s of Ethernet frames, in Poisson arrivals; 0 = without pause
+	Length int     // bytes of an Ethernet frame
+}
+
+// A WifiAdaptation selects rates.
+type WifiAdaptation int
+
+// The adaptations. Minstrel goes by statistics of past frames, SNR knows the ratio.
+const (
+	WifiFixed WifiAdaptation = iota
+	WifiMinstrel
+	WifiSNR
+)

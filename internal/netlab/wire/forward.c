@@ -282,6 +282,9 @@ static void send_batch(struct run *r, int i, int n)
 			uint64_t delay = (uint64_t)(now - packet->arrival);
 			histogram_add(&r->f->delay[i], (int64_t)delay);
 			counts->delay_sum += delay;
+			uint64_t last = r->f->last_delay[i];
+			counts->jitter_sum += delay > last ? delay - last : last - delay;
+			r->f->last_delay[i] = delay;
 			if (counts->packets_out == 0 || delay < counts->delay_min)
 				counts->delay_min = delay;
 			if (delay > counts->delay_max)
@@ -301,8 +304,15 @@ static void depart(struct run *r, int i)
 	struct batch *b = &r->batch;
 	int64_t now = read_clock(CLOCK_MONOTONIC) + early;
 	int n = 0;
-	for (; n < BATCH && link_pop(r->f->ports[i].link, now, &b->packets[n]); n++)
+	while (n < BATCH && link_pop(r->f->ports[i].link, now, &b->packets[n])) {
+		if (b->packets[n].lost) {
+			r->free_slots[r->free_count++] = b->packets[n].slot;
+			r->counts[i].lost++;
+			continue;
+		}
 		b->parts[n] = (struct iovec){slot_at(r, b->packets[n].slot), b->packets[n].length};
+		n++;
+	}
 	if (n > 0)
 		send_batch(r, i, n);
 }

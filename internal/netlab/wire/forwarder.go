@@ -77,6 +77,7 @@ type Port struct {
 	From, To *Socket
 	Timeline []Change // from the start of the forwarder; see NewLink
 	Seed     uint64
+	Wifi     *Wifi // replaces the rate; ports with the same Wifi share a medium
 }
 
 // Options configure a Forwarder. Defaults are in brackets.
@@ -102,6 +103,7 @@ type Counts struct {
 	DelayMean float64 `json:"delay_mean_ms"`
 	DelayMin  float64 `json:"delay_min_ms"`
 	DelayMax  float64 `json:"delay_max_ms"`
+	Jitter    float64 `json:"jitter_mean_ms"` // difference between the delays of successive packets
 	QueueMax  uint64  `json:"queue_max_bytes"`
 }
 
@@ -138,6 +140,8 @@ type LinkReport struct {
 	Burst   uint64    `json:"lost_burst"`
 	Full    uint64    `json:"queue_full"`
 	Faults  Faults    `json:"faults"`
+
+	Wifi *WifiReport `json:"wifi,omitempty"`
 }
 
 // A Report covers a whole run of a Forwarder.
@@ -153,6 +157,7 @@ type Report struct {
 type Forwarder struct {
 	f       *C.struct_forwarder
 	names   []string
+	media   []*Medium
 	started time.Duration // CLOCK_MONOTONIC
 	late    time.Duration
 	done    chan struct{}
@@ -182,6 +187,7 @@ func Start(ports []Port, options Options) (*Forwarder, error) {
 	c.priority = C.int(max(0, options.Priority))
 	c.processor = C.int(options.CPU)
 	c.slots = C.size_t(options.MaxMemory / C.FORWARD_FRAME)
+	media := map[*Wifi]*Medium{}
 	for i, p := range ports {
 		timeline := make([]Change, len(p.Timeline))
 		for k, change := range p.Timeline {
@@ -192,6 +198,21 @@ func Start(ports []Port, options Options) (*Forwarder, error) {
 		if err != nil {
 			f.free()
 			return nil, fmt.Errorf("%s: %w", p.Name, err)
+		}
+		if p.Wifi != nil {
+			if media[p.Wifi] == nil {
+				if media[p.Wifi], err = NewMedium(p.Wifi, p.Seed); err == nil {
+					f.media = append(f.media, media[p.Wifi])
+				}
+			}
+			if err == nil {
+				err = media[p.Wifi].attach(link)
+			}
+			if err != nil {
+				link.Close()
+				f.free()
+				return nil, fmt.Errorf("%s: %w", p.Name, err)
+			}
 		}
 		c.ports[i] = C.struct_forward_port{in: C.int(p.From.fd), out: C.int(p.To.fd), link: link.link}
 		f.names = append(f.names, p.Name)
@@ -264,6 +285,7 @@ func counts(c *C.struct_forward_counts) Counts {
 	}
 	if n.PacketsOut > 0 {
 		n.DelayMean = float64(c.delay_sum) / ms / float64(n.PacketsOut)
+		n.Jitter = float64(c.jitter_sum) / ms / float64(n.PacketsOut)
 	}
 	return n
 }
@@ -301,6 +323,7 @@ func (f *Forwarder) Stop() (Report, []Sample, error) {
 		for _, n := range stats.packets {
 			link.Arrived += uint64(n)
 		}
+		link.Wifi = wifiReport(f.f.ports[i].link)
 		report.Links = append(report.Links, link)
 	}
 	err := f.err()
@@ -327,6 +350,9 @@ func (f *Forwarder) err() error {
 func (f *Forwarder) free() {
 	for i := range f.f.ports {
 		C.link_free(f.f.ports[i].link)
+	}
+	for _, m := range f.media {
+		m.Close()
 	}
 	C.forward_free(f.f)
 	f.f = nil

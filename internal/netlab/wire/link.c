@@ -1,8 +1,8 @@
 //go:build linux
 
-#include "link.h"
+#include "link_state.h"
+#include "wifi.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,64 +12,6 @@ static const int64_t second = 1000000000;
 
 // Minimum spacing of packets that catch up: 100 000 per second, about the forwarder's capacity.
 static const int64_t closest = 10000;
-
-struct link {
-	// packets[head, sent) are in the delay line and packets[sent, tail) in the queue. packets[sent]
-	// is being sent. Indices only grow and are masked.
-	struct link_packet *packets;
-	uint32_t room, head, sent, tail;
-
-	struct link_conditions now;
-	struct link_conditions *ahead; // future conditions: ahead[next, count)
-	size_t next, count;
-
-	uint64_t queued_bytes;
-	int64_t free_at; // when the server is free, or its progress on the first packet
-	double bits;     // remaining bits of the first packet; 0 = not started
-	int64_t last_due;
-
-	int64_t delay; // last drawn
-	int64_t draw_at;
-	bool bad; // Gilbert–Elliott state
-
-	uint64_t random[2];
-	struct link_stats stats;
-};
-
-// xoroshiro128+ (Blackman and Vigna), seeded by splitmix64.
-static uint64_t random_next(struct link *l)
-{
-	uint64_t a = l->random[0], b = l->random[1], sum = a + b;
-	b ^= a;
-	l->random[0] = (a << 24 | a >> 40) ^ b ^ b << 16;
-	l->random[1] = b << 37 | b >> 27;
-	return sum;
-}
-
-static void random_seed(struct link *l, uint64_t seed)
-{
-	for (int i = 0; i < 2; i++) {
-		uint64_t z = seed += 0x9e3779b97f4a7c15;
-		z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-		z = (z ^ z >> 27) * 0x94d049bb133111eb;
-		l->random[i] = z ^ z >> 31;
-	}
-}
-
-static double random_unit(struct link *l)
-{
-	return (double)(random_next(l) >> 11) * 0x1p-53;
-}
-
-static int64_t random_between(struct link *l, int64_t min, int64_t max)
-{
-	return max <= min ? min : min + (int64_t)(random_unit(l) * (double)(max - min + 1));
-}
-
-static struct link_packet *packet_at(const struct link *l, uint32_t index)
-{
-	return &l->packets[index & (l->room - 1)];
-}
 
 static int64_t later(int64_t a, int64_t b)
 {
@@ -106,8 +48,8 @@ static void draw_until(struct link *l, int64_t time)
 	if (l->draw_at < time - 10 * second)
 		l->draw_at = time; // after a long silence the missed draws do not matter
 	while (l->draw_at <= time) {
-		l->delay = random_between(l, l->now.delay_min, l->now.delay_max);
-		l->draw_at += later(1, random_between(l, l->now.every_min, l->now.every_max));
+		l->delay = random_between(&l->random, l->now.delay_min, l->now.delay_max);
+		l->draw_at += later(1, random_between(&l->random, l->now.every_min, l->now.every_max));
 	}
 }
 
@@ -132,7 +74,7 @@ struct link *link_new(const struct link_conditions *conditions, size_t count, ui
 	l->room = FIRST_PACKETS;
 	l->packets = calloc(l->room, sizeof *l->packets);
 	l->free_at = l->last_due = INT64_MIN;
-	random_seed(l, seed);
+	random_seed(&l->random, seed);
 	if (!l->packets || !link_change(l, conditions, count)) {
 		link_free(l);
 		return NULL;
@@ -167,15 +109,17 @@ static bool make_room(struct link *l)
 	return true;
 }
 
-// leave moves the first packet of the queue, sent at time, to the delay line.
-static void leave(struct link *l, int64_t time)
+void link_leave(struct link *l, int64_t time)
 {
 	draw_until(l, time);
 	struct link_packet packet = *packet_at(l, l->sent);
 	packet.due = time + l->delay;
 	l->queued_bytes -= packet.length;
 	uint32_t place = l->sent++;
-	if (!l->now.reorder) {
+	bool stray = l->now.stray_share > 0 && random_unit(&l->random) < l->now.stray_share;
+	if (stray) {
+		packet.due += l->now.stray_delay;
+	} else if (!l->now.reorder) {
 		// After packets with a longer delay, packets leave at 1.5 times the rate to catch up. The
 		// minimum spacing keeps short packets from leaving faster than any sender could send them.
 		int64_t apart = 0;
@@ -185,16 +129,22 @@ static void leave(struct link *l, int64_t time)
 			apart = later(apart, closest);
 		if (l->last_due != INT64_MIN)
 			packet.due = later(packet.due, l->last_due + apart);
-	} else
-		for (; place != l->head && packet_at(l, place - 1)->due > packet.due; place--)
-			*packet_at(l, place) = *packet_at(l, place - 1);
+	}
+	// Strays may still be in the delay line after the conditions have changed.
+	for (; place != l->head && packet_at(l, place - 1)->due > packet.due; place--)
+		*packet_at(l, place) = *packet_at(l, place - 1);
 	*packet_at(l, place) = packet;
-	l->last_due = later(packet.due, l->last_due);
+	if (!stray)
+		l->last_due = later(packet.due, l->last_due);
 }
 
 // serve transmits packets up to time, at the rates in force until then.
 static void serve(struct link *l, int64_t time)
 {
+	if (l->wifi) {
+		wifi_run(l->wifi, time);
+		return;
+	}
 	while (l->sent != l->tail) {
 		const struct link_packet *first = packet_at(l, l->sent);
 		int64_t from = later(l->free_at, first->arrival);
@@ -219,7 +169,7 @@ static void serve(struct link *l, int64_t time)
 			return;
 		l->bits = 0;
 		l->free_at = done;
-		leave(l, done);
+		link_leave(l, done);
 	}
 }
 
@@ -229,11 +179,11 @@ static enum link_verdict lost(struct link *l)
 	const struct link_conditions *c = &l->now;
 	l->stats.asked += c->loss;
 	if (c->to_bad > 0)
-		l->bad = random_unit(l) < (l->bad ? 1 - c->to_good : c->to_bad);
+		l->bad = random_unit(&l->random) < (l->bad ? 1 - c->to_good : c->to_bad);
 	else
 		l->bad = false;
 	double loss = l->bad ? c->loss_bad : c->loss_good;
-	if (loss <= 0 || random_unit(l) >= loss)
+	if (loss <= 0 || random_unit(&l->random) >= loss)
 		return LINK_QUEUED;
 	return l->bad ? LINK_LOST_BURST : LINK_LOST;
 }
@@ -248,7 +198,7 @@ static bool queue_full(const struct link *l, uint32_t length)
 enum link_verdict link_push(struct link *l, int64_t arrival, uint32_t length, uint32_t slot)
 {
 	serve(l, arrival);
-	if (l->sent == l->tail)
+	if (l->sent == l->tail || l->wifi)
 		change_until(l, arrival);
 	histogram_add(&l->stats.occupied, (int64_t)l->queued_bytes);
 	enum link_verdict verdict = lost(l);
@@ -259,6 +209,8 @@ enum link_verdict link_push(struct link *l, int64_t arrival, uint32_t length, ui
 	l->stats.packets[verdict]++;
 	l->stats.bytes[verdict] += length;
 	if (verdict == LINK_QUEUED) {
+		if (l->wifi && l->sent == l->tail)
+			wifi_wants(l->wifi, l->station, arrival);
 		*packet_at(l, l->tail++) = (struct link_packet){.arrival = arrival, .length = length, .slot = slot};
 		l->queued_bytes += length;
 	}
@@ -276,7 +228,11 @@ bool link_pop(struct link *l, int64_t now, struct link_packet *packet)
 
 int64_t link_next(const struct link *l)
 {
-	if (l->head != l->sent && !l->now.reorder)
+	if (l->wifi) {
+		int64_t due = l->head != l->sent ? packet_at(l, l->head)->due : LINK_NEVER, access = wifi_next(l->wifi);
+		return due < access ? due : access;
+	}
+	if (l->head != l->sent && !l->now.reorder && l->now.stray_share == 0)
 		return packet_at(l, l->head)->due;
 	int64_t next = l->head != l->sent ? packet_at(l, l->head)->due : LINK_NEVER;
 	if (l->sent == l->tail)

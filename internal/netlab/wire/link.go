@@ -33,6 +33,7 @@ type Packet struct {
 	ID           uint32
 	Length       int // bytes of the Ethernet frame, without frame check sequence
 	Arrival, Due time.Duration
+	Lost         bool // over Wi-Fi, after its last retransmission
 }
 
 // NewLink returns a link with the conditions of timeline, which is ordered by time and holds at
@@ -70,6 +71,7 @@ func (l *Link) Pop(now time.Duration) (Packet, bool) {
 	}
 	return Packet{
 		ID: uint32(p.slot), Length: int(p.length), Arrival: time.Duration(p.arrival), Due: time.Duration(p.due),
+		Lost: bool(p.lost),
 	}, true
 }
 
@@ -98,6 +100,7 @@ func cConditions(timeline []Change, start time.Duration) []C.struct_link_conditi
 			into.every_min, into.every_max = C.int64_t(v.EveryMin), C.int64_t(v.EveryMax)
 		}
 		into.reorder = C.bool(c.Reorder)
+		into.stray_share, into.stray_delay = C.double(c.StrayShare), C.int64_t(c.StrayDelay)
 		into.loss, into.loss_good = C.double(c.LossRate()), C.double(c.Loss)
 		if b := c.Burst; b != nil {
 			toBad, toGood := b.transitions()

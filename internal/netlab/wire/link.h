@@ -31,6 +31,8 @@ struct link_conditions {
 	int64_t queue_packets;  // maximum packets queued or in transmission; 0 = unlimited
 	int64_t overhead;       // bytes per packet on the wire beyond its frame
 	bool reorder;           // a packet may overtake one with a longer delay
+	double stray_share;     // probability of a detour
+	int64_t stray_delay;    // of the detour, on which later packets overtake
 };
 
 enum link_verdict {
@@ -46,6 +48,9 @@ struct link_packet {
 	int64_t arrival, due;
 	uint32_t length; // bytes of the Ethernet frame, without frame check sequence
 	uint32_t slot;   // for the caller
+	uint16_t tries;  // transmissions over Wi-Fi
+	bool done;       // delivered over Wi-Fi or lost, perhaps waiting for earlier packets
+	bool lost;       // after the last retransmission: it leaves, but must not be delivered
 };
 
 struct link_stats {

@@ -385,3 +385,26 @@ func BenchmarkLink(b *testing.B) {
 		i++
 	}
 }
+
+// TestLinkStrays delays a tenth of the packets by 5 ms. The others keep their order.
+func TestLinkStrays(t *testing.T) {
+	l := newLink(t, Change{Conditions: Conditions{
+		Rate: 400e6, Delay: 20 * time.Millisecond, StrayShare: 0.1, StrayDelay: 5 * time.Millisecond,
+	}})
+	const n = 20000
+	for i := range n {
+		l.Push(time.Duration(i)*50*time.Microsecond, frame, uint32(i))
+	}
+	strays, next := 0, uint32(0)
+	for _, p := range drain(t, l) {
+		switch delay := p.Due - p.Arrival; {
+		case delay > 25*time.Millisecond:
+			strays++
+		case p.ID < next:
+			t.Fatalf("packet %d after %d", p.ID, next-1)
+		default:
+			next = p.ID + 1
+		}
+	}
+	within(t, "share of strays", float64(strays)/n, 0.1, 0.01)
+}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -42,6 +43,9 @@ type Direction struct {
 	// Loss is the probability that a packet is lost after the bottleneck. Equal sequences of packets
 	// lose the same ones.
 	Loss float64
+	// Strays is the share of packets that arrive StrayDelay later, so that others overtake them.
+	Strays     float64
+	StrayDelay time.Duration
 }
 
 // Path is a path between two ends. It must be made and closed in a bubble.
@@ -112,7 +116,11 @@ func (l *link) send(b []byte) {
 	if l.rng.Float64() < l.Loss {
 		return
 	}
-	l.to.arrive(packet{bytes.Clone(b), l.from.addr, l.free.Add(l.Delay)})
+	delay := l.Delay
+	if l.Strays > 0 && l.rng.Float64() < l.Strays {
+		delay += l.StrayDelay
+	}
+	l.to.arrive(packet{bytes.Clone(b), l.from.addr, l.free.Add(delay)})
 }
 
 // rate returns the rate at the given time, and when that rate ends.
@@ -183,7 +191,14 @@ func (e *End) change(what func()) {
 	e.changed = make(chan struct{})
 }
 
-func (e *End) arrive(p packet) { e.change(func() { e.packets = append(e.packets, p) }) }
+func (e *End) arrive(p packet) {
+	e.change(func() {
+		i := len(e.packets)
+		for ; i > 0 && e.packets[i-1].at.After(p.at); i-- {
+		}
+		e.packets = slices.Insert(e.packets, i, p)
+	})
+}
 
 // ReadFrom implements net.PacketConn.
 func (e *End) ReadFrom(b []byte) (int, net.Addr, error) {

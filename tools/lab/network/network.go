@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"holocast/internal/netlab"
@@ -38,12 +39,25 @@ TOPOLOGY is a YAML file or one of
   ` + strings.Join(topology.Builtins(), ", ") + `.`,
 		Example: `  holocast-lab lab run path1 --background b='iperf3 -s' --exec a='iperf3 -c $ADDR_B -J' --plot path1.png
   holocast-lab lab run mine.yaml --json
+  holocast-lab lab run path1 --wifi home --exec a='ping -c 10 $ADDR_B'
   holocast-lab lab shell table1 a
   holocast-lab lab check table1
   holocast-lab lab clean`,
 	}
+	WifiFlag(c.PersistentFlags())
 	c.AddCommand(runCommand(), shellCommand(), checkCommand(), showCommand(), cleanCommand())
 	return c
+}
+
+// WifiFlag adds --wifi, which sets the Wi-Fi model of all labs of this process and its children.
+func WifiFlag(f *pflag.FlagSet) {
+	f.Func("wifi", "put a lab's last host on the Wi-Fi channel of this model: a file, or "+
+		strings.Join(topology.BuiltinWifis(), " or "), func(name string) error {
+		if _, err := topology.LoadWifi(name); err != nil {
+			return err
+		}
+		return os.Setenv(topology.WifiVariable, name)
+	})
 }
 
 // load reads a topology file or returns a built-in topology.

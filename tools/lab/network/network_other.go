@@ -7,7 +7,11 @@ import (
 	"errors"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
+
+// WifiFlag adds nothing, since emulated networks need Linux.
+func WifiFlag(*pflag.FlagSet) {}
 
 // Command returns a command that fails, since emulated networks need Linux.
 func Command() *cobra.Command {

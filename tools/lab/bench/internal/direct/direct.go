@@ -58,6 +58,11 @@ func (s *Server) DialWith(ctx context.Context, cfg moqt.Config) (*moqt.Session, 
 	return moqt.Dial(ctx, "moqt://"+s.ln.Addr().String(), s.tls, moqt.Handler{}, cfg)
 }
 
+// DialWebTransport is like Dial, but opens a WebTransport session.
+func (s *Server) DialWebTransport(ctx context.Context) (*moqt.Session, error) {
+	return moqt.Dial(ctx, "https://"+s.ln.Addr().String(), s.tls, moqt.Handler{}, Quiet)
+}
+
 // Close ends all sessions.
 func (s *Server) Close() error {
 	err := s.ln.Close()
