@@ -50,7 +50,7 @@ const selectionRate = 8
 var qualities = []struct {
 	coarser int
 	half    bool
-}{{0, false}, {4, false}, {8, false}, {12, true}}
+}{{0, false}, {2, false}, {6, false}, {8, true}}
 
 // walks maps part t of a walk, 0 to 1, to the viewer's position in mm around the performer, who
 // stands at the origin.
