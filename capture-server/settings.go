@@ -224,7 +224,7 @@ A position in studio space, in millimetres, makes the sound spatial: default,pos
 	},
 	{
 		Key: "high", Help: "Also publish each camera as lossy video, at a tenth of the bit rate or less.",
-		More: "The tracks are points/<camera>/high, medium (3/4 of its bit rate), fair (3/5) and low (1/6, a " +
+		More: "The tracks are points/<camera>/high, medium (7/8 of its bit rate), fair (2/3) and low (1/5, a " +
 			"quarter of the points), encoded only while watched.",
 	},
 	{

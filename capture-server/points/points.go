@@ -39,8 +39,9 @@ type Config struct {
 	Descriptions int               // 1 or 4; 0 is 1
 	// Low adds to each camera a track with every second pixel in x and y.
 	Low bool
-	// High adds to each camera lossy tracks in layout W: high at a tenth of the bit rate, medium at
-	// half of that, and low with every second pixel in x and y. They are encoded only while watched.
+	// High adds to each camera lossy tracks in layout W: high at a tenth of the bit rate, medium and fair
+	// at 7/8 and 2/3 of that, and low with every second pixel in x and y. They are encoded only while
+	// watched.
 	High bool
 	// Bitrate limits the total bit rate of all cameras' tracks in layout W, in bit/s; 0 = constant
 	// quality.

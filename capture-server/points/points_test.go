@@ -343,14 +343,10 @@ func checkPoints(t *testing.T, track *pointsTrack, objects [][]byte, full *point
 		t.Fatal(err)
 	}
 	defer d.Close()
-	step := map[string]int{qualityFull: 1, qualityLow: 2}[track.quality]
-	var want pointcloud.Grid
-	for y := 0; y < full.Height; y += step {
-		for x := 0; x < full.Width; x += step {
-			i := y*full.Width + x
-			want.Depth = append(want.Depth, full.Depth[i])
-			want.Color = append(want.Color, full.Color[3*i:3*i+3]...)
-		}
+	want := full
+	if track.quality == qualityLow {
+		want = new(pointcloud.Grid)
+		full.Halve(want)
 	}
 	if track.layout.OnGrid() {
 		var frame pointcloud.Frame

@@ -18,17 +18,17 @@ import (
 const (
 	qualityFull   = "full"
 	qualityHigh   = "high"   // layout W, at a tenth of the bit rate
-	qualityMedium = "medium" // the same at 3/4 of the bit rate of high
-	qualityFair   = "fair"   // the same at 3/5 of the bit rate of high
+	qualityMedium = "medium" // the same at 7/8 of the bit rate of high
+	qualityFair   = "fair"   // the same at 2/3 of the bit rate of high
 	qualityLow    = "low"    // every second pixel in x and y, in layout W if there is a high
 )
 
-// coarser is added to the quantizers of qualities in layout W. The steps leave most of the bit rate
-// to the cameras that the viewer sees (docs/results/wan.md).
-var coarser = map[string]int{qualityHigh: 0, qualityMedium: 4, qualityFair: 8, qualityLow: 12}
+// coarser is added to the quantizers of qualities in layout W. The steps let the two of four cameras
+// that a viewer mainly sees share what the others' low leaves (docs/adr/0011-lossy-points.md).
+var coarser = map[string]int{qualityHigh: 0, qualityMedium: 2, qualityFair: 6, qualityLow: 8}
 
 // perPixel is the bit rate per pixel relative to quality high (docs/results/wan.md).
-var perPixel = map[string]float64{qualityHigh: 1, qualityMedium: 0.75, qualityFair: 0.6, qualityLow: 0.65}
+var perPixel = map[string]float64{qualityHigh: 1, qualityMedium: 0.875, qualityFair: 0.67, qualityLow: 0.78}
 
 // pointsTrack is one quality of one camera. Only the encoding goroutine publishes on it.
 type pointsTrack struct {

@@ -93,16 +93,42 @@ func resize[T any](s []T, n int) []T {
 	return s[:n]
 }
 
-// Halve fills dst with every second pixel of g in x and y (camera.Intrinsics.Half).
+// surfaceStep is the largest depth difference between neighbors on one surface: depth / surfaceStep.
+const surfaceStep = 32
+
+// Halve fills dst with every second pixel of g in x and y (camera.Intrinsics.Half). Their colors are
+// means with the neighbors on the same surface, weighted 4 at the pixel, 2 beside it and 1 at the
+// corners. Detail finer than the new grid would turn into noise.
 func (g *Grid) Halve(dst *Grid) {
 	dst.Resize((g.Width+1)/2, (g.Height+1)/2)
 	i := 0
 	for y := 0; y < g.Height; y += 2 {
+		top, bottom := max(y-1, 0), min(y+1, g.Height-1)
 		for x := 0; x < g.Width; x += 2 {
-			j := y*g.Width + x
-			dst.Depth[i] = g.Depth[j]
-			to, from := dst.Color[3*i:3*i+3], g.Color[3*j:3*j+3]
-			to[0], to[1], to[2] = from[0], from[1], from[2]
+			z := uint32(g.Depth[y*g.Width+x])
+			nearest, span := z-z/surfaceStep, z/surfaceStep*2
+			var sum, n uint64
+			for v := top; v <= bottom; v++ {
+				for k := v*g.Width + max(x-1, 0); k <= v*g.Width+min(x+1, g.Width-1); k++ {
+					if uint32(g.Depth[k])-nearest > span { // also if smaller, as the difference wraps
+						continue
+					}
+					weight := uint64(1)
+					if v == y {
+						weight = 2
+					}
+					if k-v*g.Width == x {
+						weight *= 2
+					}
+					c := g.Color[3*k : 3*k+3]
+					sum += weight * (uint64(c[0]) | uint64(c[1])<<20 | uint64(c[2])<<40)
+					n += weight
+				}
+			}
+			const mask = 1<<20 - 1
+			to := dst.Color[3*i : 3*i+3]
+			to[0], to[1], to[2] = byte((sum&mask+n/2)/n), byte((sum>>20&mask+n/2)/n), byte((sum>>40+n/2)/n)
+			dst.Depth[i] = uint16(z)
 			i++
 		}
 	}

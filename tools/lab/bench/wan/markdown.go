@@ -8,7 +8,7 @@ import (
 
 // Markdown returns the tables.
 func (r Result) Markdown() string {
-	return r.qualityMarkdown() + r.pathsMarkdown()
+	return r.qualityMarkdown() + r.selectionMarkdown() + r.pathsMarkdown()
 }
 
 // about describes the scenes.
@@ -56,7 +56,6 @@ func (r Result) qualityMarkdown() string {
 		b.WriteString("\n")
 	}
 	b.WriteString(r.ratesMarkdown())
-	b.WriteString(r.selectionMarkdown())
 	return b.String()
 }
 
@@ -89,10 +88,11 @@ func (r Result) selectionMarkdown() string {
 		return ""
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "### Qualities by pose\n\n%g Mbit/s for the four cameras, divided evenly (rate control for each "+
-		"camera), or by choosing one of the qualities high, medium, fair and low for each camera from the viewer's "+
-		"pose. Pictures along walks around the performer are compared with pictures of the exact depth and colour. By "+
-		"pose, they gain %.2f dB on average. Layout A, without a limit, shows the sensor's noise.\n\n", s.Mbps, s.Gain)
+	fmt.Fprintf(&b, "## Qualities by pose\n\n%g Mbit/s for the four cameras of the moving performer, divided evenly "+
+		"(rate control for each camera, %.1f Mbit/s sent), or by choosing one of the qualities high, medium, fair and low "+
+		"for each camera from the viewer's pose. Bit rates are of the frames after the first second. Pictures along walks "+
+		"around the performer are compared with pictures of the exact depth and colour. By pose, they gain %.2f dB on "+
+		"average. Layout A, without a limit, shows the sensor's noise.\n\n", s.Mbps, s.Even, s.Gain)
 	row(&b, []string{
 		"walk", "evenly dB / SSIM", "by pose dB / SSIM", "by pose Mbit/s", "smallest gain of a picture, dB", "layout A dB",
 	})

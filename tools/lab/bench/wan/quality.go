@@ -153,10 +153,7 @@ func (r *Result) measureQuality(ctx context.Context, o Options, moving []*sequen
 	if r.Curve, err = curve(ctx, moving[0], x, o.Log); err != nil {
 		return err
 	}
-	if r.Rates, err = rates(ctx, moving, x, o.Log); err != nil {
-		return err
-	}
-	r.Selection, err = selection(ctx, moving, x, o.Log)
+	r.Rates, err = rates(ctx, moving, x, o.Log)
 	return err
 }
 

@@ -108,8 +108,8 @@ func TestSummary(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := both.(Result)
-	if got.MbpsFour != 15.9 || got.DelayP50 != 40 || got.Freezes != 1 || len(got.Measured()) != 2 {
-		t.Errorf("both parts: %+v, measured %v", got.Summary, got.Measured())
+	if got.MbpsFour != 15.9 || got.DelayP50 != 40 || got.Freezes != 1 || len(got.Measured()) != 3 {
+		t.Errorf("all parts: %+v, measured %v", got.Summary, got.Measured())
 	}
 	if !strings.Contains(got.Markdown(), "| 20 Mbit/s | W |") {
 		t.Errorf("no row of the path:\n%s", got.Markdown())
@@ -118,7 +118,7 @@ func TestSummary(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	if _, err := Run(t.Context(), Options{Parts: []string{"depth"}}); err == nil ||
-		!strings.Contains(err.Error(), "quality, paths") {
+		!strings.Contains(err.Error(), "quality, pose, paths") {
 		t.Errorf("unknown part: %v", err)
 	}
 }

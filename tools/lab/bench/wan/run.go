@@ -33,6 +33,11 @@ func Run(ctx context.Context, o Options) (Result, error) {
 			return r, err
 		}
 	}
+	if o.has(posePart) {
+		if r.Selection, err = selection(ctx, moving, extentOf(o.Quick), o.Log); err != nil {
+			return r, err
+		}
+	}
 	if o.has(pathsPart) {
 		if err := r.measurePaths(ctx, o, moving, frames); err != nil {
 			return r, err

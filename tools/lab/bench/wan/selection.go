@@ -25,6 +25,7 @@ import (
 // pose (internal/viewselect).
 type Selection struct {
 	Mbps  float64 `json:"mbps_four"`
+	Even  float64 `json:"mbps_even"` // sent when divided evenly
 	Walks []Walk  `json:"walks"`
 	Gain  float64 `json:"view_gain_db"` // mean over the walks
 }
@@ -49,7 +50,7 @@ const selectionRate = 8
 var qualities = []struct {
 	coarser int
 	half    bool
-}{{0, false}, {4, false}, {8, false}, {12, true}}
+}{{0, false}, {2, false}, {6, false}, {8, true}}
 
 // walks maps part t of a walk, 0 to 1, to the viewer's position in mm around the performer, who
 // stands at the origin.
@@ -89,6 +90,7 @@ type offer struct {
 	exact, sensor []pointcloud.Grid // by shot
 	even          []pointcloud.Grid
 	quality       [][]pointcloud.Grid // by quality, shot
+	evenRate      float64             // bit/s
 	rates         []viewselect.Option
 	surfaces      [][]viewselect.Sample // by shot
 }
@@ -102,6 +104,7 @@ func selection(ctx context.Context, from []*sequence, x extent, log io.Writer) (
 		if offers[i], err = newOffer(ctx, s, uint64(i), x); err != nil {
 			return nil, err
 		}
+		r.Even += offers[i].evenRate / 1e6
 	}
 	for _, w := range walks {
 		walk := Walk{Name: w.name}
@@ -113,11 +116,11 @@ func selection(ctx context.Context, from []*sequence, x extent, log io.Writer) (
 		r.Walks = append(r.Walks, walk)
 		r.Gain += (walk.Chosen - walk.Even) / float64(len(walks))
 	}
-	r.Gain = qoe.Round(r.Gain, 2)
+	r.Even, r.Gain = qoe.Round(r.Even, 2), qoe.Round(r.Gain, 2)
 	return r, nil
 }
 
-// newOffer codes a camera's frames up to the last shot.
+// newOffer codes a camera's frames. Like those of Rated, its bit rates exclude the first second.
 func newOffer(ctx context.Context, s *sequence, seed uint64, x extent) (*offer, error) {
 	lens := s.cal.Depth.Half()
 	o := &offer{
@@ -142,12 +145,15 @@ func newOffer(ctx context.Context, s *sequence, seed uint64, x extent) (*offer, 
 		return nil, err
 	}
 	s.restart(seed)
-	frames := x.shots[len(x.shots)-1] + 1
-	bytes := make([]int, len(qualities))
-	for k := range frames {
+	first := min(x.warmup, max(0, x.moving-group)) // a whole group is left
+	bytes, evenBytes := make([]int, len(qualities)), 0
+	for k := range x.moving {
 		f, err := split.code(k, x.shots)
 		if err = cmp.Or(err, ctx.Err()); err != nil {
 			return nil, err
+		}
+		if k >= first {
+			evenBytes += f.bytes
 		}
 		if f.shot >= 0 {
 			o.exact, o.even, o.sensor = append(o.exact, f.ideal), append(o.even, f.decoded), append(o.sensor, f.captured)
@@ -158,16 +164,19 @@ func newOffer(ctx context.Context, s *sequence, seed uint64, x extent) (*offer, 
 			if err != nil {
 				return nil, err
 			}
-			bytes[q] += n
+			if k >= first {
+				bytes[q] += n
+			}
 			if f.shot >= 0 {
 				o.quality[q] = append(o.quality[q], decoded)
 			}
 		}
 	}
+	perByte := 8 * fps / float64(x.moving-first)
+	o.evenRate = perByte * float64(evenBytes)
 	for q := range qualities {
 		o.rates = append(o.rates, viewselect.Option{
-			Rate:  8 * float64(bytes[q]) * fps / float64(frames),
-			Error: viewselect.UnknownError(q),
+			Rate: perByte * float64(bytes[q]), Error: viewselect.UnknownError(q),
 		})
 	}
 	return o, nil

@@ -20,11 +20,12 @@ type Options struct {
 // Parts of the benchmark.
 const (
 	qualityPart = "quality" // codecs
+	posePart    = "pose"    // qualities by the viewer's pose
 	pathsPart   = "paths"   // layouts over emulated paths
 )
 
 // Parts lists the parts of the benchmark.
-func Parts() []string { return []string{qualityPart, pathsPart} }
+func Parts() []string { return []string{qualityPart, posePart, pathsPart} }
 
 func (o Options) has(part string) bool { return len(o.Parts) == 0 || slices.Contains(o.Parts, part) }
 
@@ -102,6 +103,8 @@ func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	}
 	if len(r.Scenes) == 0 {
 		r.Scenes, r.Curve, r.Rates, r.Draco = old.Scenes, old.Curve, old.Rates, old.Draco
+	}
+	if r.Selection == nil {
 		r.Selection = old.Selection
 	}
 	if len(r.Paths) == 0 {
@@ -115,6 +118,9 @@ func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 func (r Result) Measured() (parts []string) {
 	if len(r.Scenes) > 0 {
 		parts = append(parts, qualityPart)
+	}
+	if r.Selection != nil {
+		parts = append(parts, posePart)
 	}
 	if len(r.Paths) > 0 {
 		parts = append(parts, pathsPart)
