@@ -79,7 +79,9 @@ type running struct {
 
 // New creates a publisher without media.
 func New(cfg Config) *Publisher {
-	p := &Publisher{namespace: cfg.Namespace, log: cfg.Log, registry: cfg.Metrics, tracer: cfg.Tracer, encrypt: cfg.Encrypt}
+	p := &Publisher{
+		namespace: cfg.Namespace, log: cfg.Log, registry: cfg.Metrics, tracer: cfg.Tracer, encrypt: cfg.Encrypt,
+	}
 	if p.tracer != nil {
 		p.set.OnDone = p.traceDelivery
 	}

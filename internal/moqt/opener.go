@@ -2,7 +2,7 @@ package moqt
 
 import "holocast/internal/moqt/wire"
 
-// Opener decrypts the objects that a session receives, such as those of package secureobjects.
+// Opener decrypts received objects; package secureobjects has an implementation.
 type Opener interface {
 	// OpenTrack returns the opener for one subscription to a track or one fetch of it, or nil if its
 	// objects are not encrypted. properties are the track's.

@@ -95,8 +95,8 @@ type Track struct {
 	// Relayed marks a track received from upstream. Objects missing here may exist upstream, and
 	// MAX_CACHE_DURATION limits the cache (§12.3). Set it before using the track.
 	Relayed bool
-	// Seal, if set, encrypts the objects of WriteObject and SendDatagram. It returns what is published
-	// in place of their properties and payload. Set it before the first object.
+	// Seal, if set, encrypts the objects of WriteObject and SendDatagram. Their properties and payload
+	// are replaced by those it returns. Set it before the first object.
 	Seal func(
 		l moqt.Location, priority uint8, properties moqt.Properties, payload []byte,
 	) (moqt.Properties, []byte, error)

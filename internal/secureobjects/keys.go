@@ -117,7 +117,7 @@ func (k *Keys) add(id, secret string) error {
 }
 
 // fileHeader begins a key file.
-const fileHeader = "# Keys of an encrypted session: ID and secret, newest last. Whoever has this file can watch.\n"
+const fileHeader = "# Keys of an encrypted session: ID and secret, newest last. Everyone with this file can watch.\n"
 
 // ReadFile reads a key file. It refuses files that other users can read.
 func ReadFile(path string) (*Keys, error) {

@@ -3,6 +3,7 @@ package secureobjects
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
 	"sync"
@@ -14,7 +15,7 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// Reason is why a viewer refused an object.
+// Reason is the cause of a refusal.
 type Reason int
 
 // Reasons, in the order of Refused.
@@ -139,6 +140,7 @@ type Viewer struct {
 	opened  atomic.Uint64
 	refused [reasons]atomic.Uint64
 	epoch   atomic.Uint64 // number of changes of recorded
+	warned  atomic.Uint64 // ID of the last missing key logged
 
 	mu       sync.Mutex
 	recorded wire.Namespace // the namespace that a replay was sealed for; nil = namespace
@@ -193,7 +195,7 @@ var ErrNoKey = errors.New("the session is encrypted: give its key with --e2e-key
 func (e *refusal) sentence() error {
 	switch e.reason {
 	case Unencrypted:
-		return errors.New("the session is not encrypted, although a key was given: whoever runs the relay can see " +
+		return errors.New("the session is not encrypted, although a key was given: the relay can see " +
 			"and replace it. Play it without the key if you accept that")
 	case UnknownKey:
 		return fmt.Errorf("the session is encrypted with key %d, which is not among the keys given", e.keyID>>runBits)
@@ -255,10 +257,20 @@ func (t *track) Open(l wire.Location, priority uint8, p wire.Properties, payload
 	}
 	if err != nil {
 		t.v.refused[err.reason].Add(1)
+		if err.reason == UnknownKey && t.name.Name != catalog.TrackName {
+			t.v.warn(err)
+		}
 		return nil, nil, false
 	}
 	t.v.opened.Add(1)
 	return p, payload, true
+}
+
+// warn logs once that the publisher changed to a key that this viewer lacks.
+func (v *Viewer) warn(e *refusal) {
+	if id := e.keyID >> runBits; v.warned.Swap(id) != id {
+		slog.Warn("objects refused: their key is not among the keys given", "key", id)
+	}
 }
 
 // judge remembers whether the session's catalogs can be opened.

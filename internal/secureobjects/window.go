@@ -7,7 +7,7 @@ const (
 	maxIDs       = 1 << 16
 )
 
-// window remembers locations: those of the newest groups exactly, older ones as seen. The zero window
+// window remembers the locations of the newest groups; older ones count as seen. The zero window
 // is empty.
 type window struct {
 	groups []seen // by group ID modulo windowGroups; nil until the first location

@@ -252,7 +252,9 @@ func exportRecording(ctx context.Context, o exportOptions, path string, stdout i
 
 // decrypt returns the recording to export: a decrypted copy, if it is encrypted, without the objects
 // that were refused.
-func (o exportOptions) decrypt(ctx context.Context, path string) (plain string, refused uint64, remove func(), err error) {
+func (o exportOptions) decrypt(ctx context.Context, path string) (
+	plain string, refused uint64, remove func(), err error,
+) {
 	keys, err := keysOf(o.key)
 	if err != nil || prepared.IsFolder(path) || !export.Encrypted(path) {
 		return path, 0, func() {}, err

@@ -68,10 +68,10 @@ the new key at once, and viewers that have it notice nothing.`,
 func keysOf(file string) (*secureobjects.KeyFile, error) {
 	text := os.Getenv(secureobjects.KeyVariable)
 	file = cmp.Or(file, strings.TrimPrefix(text, "@"))
-	switch {
-	case file == "":
+	switch file {
+	case "":
 		return nil, nil //nolint:nilnil // no key
-	case file == text:
+	case text:
 		k, err := secureobjects.ParseKeys(text)
 		if err != nil {
 			return nil, fmt.Errorf("$%s: %w", secureobjects.KeyVariable, err)

@@ -272,7 +272,8 @@ export function parseDatagram(b: Uint8Array): Datagram | null {
       if (r.left > 0) throw violation(`${r.left} bytes after the status of a datagram`);
       if (status !== "normal" && properties !== none) throw violation("properties on an object that is a status");
     }
-    return { alias, group, object, priority, endOfGroup: (t & 0x02) !== 0, status, properties, payload: r.take(r.left) };
+    const endOfGroup = (t & 0x02) !== 0;
+    return { alias, group, object, priority, endOfGroup, status, properties, payload: r.take(r.left) };
   } catch (e) {
     if (e instanceof ShortError) throw violation("datagram ends inside a field");
     throw e;

@@ -95,7 +95,7 @@ describe("objects", () => {
     expect(e.counters.opened).toBe(1);
   });
 
-  it("refuses and counts what a relay changed, moved or repeated", async () => {
+  it("refuses and counts changed, moved and repeated objects", async () => {
     const v = objects[0]!;
     const at = place(v);
     const sealed = unhex(v.sealed);

@@ -211,7 +211,8 @@ function readCatalog(doc: Json): Catalog {
   }
   const tracks = readTracks(doc["tracks"], "$.tracks", inits);
   if (doc["publishTracks"] != null) readTracks(doc["publishTracks"], "$.publishTracks", inits);
-  return { tracks, inits, complete: doc["isComplete"] != null && flag(doc["isComplete"], "$.isComplete"), encrypted: doc["hcsealed"] != null };
+  const complete = doc["isComplete"] != null && flag(doc["isComplete"], "$.isComplete");
+  return { tracks, inits, complete, encrypted: doc["hcsealed"] != null };
 }
 
 function readTracks(list: unknown, path: string, inits: ReadonlyMap<string, InitData>): Track[] {

@@ -198,7 +198,7 @@ export class Encryption implements Opener {
 
   #key(track: TrackName, keyId: bigint): Promise<Derived> {
     const name = fullTrackName(track);
-    const id = `${keyId}/${track.namespace.length}/${[...track.namespace, track.name].map(encodeURIComponent).join("/")}`;
+    const id = JSON.stringify([`${keyId}`, track.namespace, track.name]);
     let derived = this.#derived.get(id);
     if (derived) return derived;
     const secret = this.keys.get(Number(keyId >> RUN_BITS));
@@ -216,7 +216,7 @@ function sentence(e: Refused): string {
   switch (e.reason) {
     case "unencrypted":
       return (
-        "The session is not encrypted, although the link has a key: whoever runs the relay can see and replace it. " +
+        "The session is not encrypted, although the link has a key: the relay can see and replace it. " +
         "Remove #e2e=… from the link if you accept that."
       );
     case "unknown key":
@@ -319,6 +319,7 @@ export async function derive(secret: Uint8Array<ArrayBuffer>, track: Uint8Array,
     const params = { name: "HKDF", hash: "SHA-256", salt: new Uint8Array(0), info };
     return new Uint8Array(await crypto.subtle.deriveBits(params, base, 8 * bytes));
   };
-  const [raw, salt] = await Promise.all([expand("MOQ 1.0 Secure Objects Secret key ", 16), expand("MOQ 1.0 Secret salt ", 12)]);
+  const raw = await expand("MOQ 1.0 Secure Objects Secret key ", 16);
+  const salt = await expand("MOQ 1.0 Secret salt ", 12);
   return { key: await crypto.subtle.importKey("raw", raw, "AES-GCM", false, ["decrypt"]), salt };
 }
