@@ -90,12 +90,14 @@ func TestEncryptedSession(t *testing.T) {
 		t.Errorf("a replay's objects were refused: %v", report.Encryption.Refused)
 	}
 	play(again, key, "--from", "500ms", "--seek", "1s:200ms", "--duration", "1s").mustSucceed()
-	if got := start(t, "holocast", "replay", take, again+"-live", "--live").mustFail(); !strings.Contains(got, "is encrypted") {
+	got := start(t, "holocast", "replay", take, again+"-live", "--live").mustFail()
+	if !strings.Contains(got, "is encrypted") {
 		t.Errorf("replay --live: %q", got)
 	}
 
 	ply := filepath.Join(dir, "ply")
-	if got := start(t, "holocast", "export", take, "--ply", ply).mustFail(); !strings.Contains(got, "is encrypted: give its key") {
+	got = start(t, "holocast", "export", take, "--ply", ply).mustFail()
+	if !strings.Contains(got, "is encrypted: give its key") {
 		t.Errorf("export: %q", got)
 	}
 	start(t, "holocast", "export", take, "--ply", ply, "--e2e-key", key).mustSucceed()
