@@ -26,6 +26,7 @@ type Config struct {
 	CertificateHash string   `yaml:"certificateHash"`
 	Insecure        bool     `yaml:"insecure"`
 	Token           string   `yaml:"token"`
+	E2EKey          string   `yaml:"e2eKey"`
 	Transport       string   `yaml:"transport"`
 	Congestion      string   `yaml:"congestion"`
 	Paths           []string `yaml:"paths"`

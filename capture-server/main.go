@@ -86,11 +86,19 @@ func run(ctx context.Context, cfg Config) error {
 	target := cfg.target()
 	var current atomic.Pointer[Config] // as last loaded
 	current.Store(&cfg)
+	encrypt, err := newEncryption(cfg.E2EKey)
+	if err != nil {
+		return err
+	}
 	target.Renew = func() connect.Target { return current.Load().target() }
 	move := func(_, _ string) error { return nil } // applies a new calibration to the cameras
+	rotated := func() {}                           // publishes the catalog with a new key
 	reload := func() (stop func()) {
 		return service.OnReload(ctx, log, cfg, settings.Reloaded(), func(next Config) error {
 			if err := move(current.Load().Calibration, next.Calibration); err != nil {
+				return err
+			}
+			if err := encrypt.reload(next.E2EKey, rotated); err != nil {
 				return err
 			}
 			logger.SetLevel(next.Log)
@@ -109,7 +117,7 @@ func run(ctx context.Context, cfg Config) error {
 	defer web.Close()
 	reg := service.NewRegistry()
 	web.Handle("GET /metrics", service.MetricsHandler(reg))
-	if dir := cfg.prepared(); dir != "" {
+	if dir := cfg.prepared(); dir != "" && encrypt == nil {
 		defer reload()()
 		return replayPrepared(ctx, dir, &cfg, target, ns, web, log)
 	}
@@ -123,8 +131,9 @@ func run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	p := publish.New(publish.Config{Namespace: ns, Log: log, Metrics: reg, Tracer: tracer})
+	p := publish.New(publish.Config{Namespace: ns, Log: log, Metrics: reg, Tracer: tracer, Encrypt: encrypt.publisher()})
 	defer p.Close()
+	rotated = p.Changed
 	var m *points.Medium
 	if len(cameras) > 0 {
 		if m, err = addPoints(p, &cfg, cameras); err != nil {

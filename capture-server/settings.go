@@ -40,6 +40,11 @@ var settings = append(append(config.Table{
 		More: "\"relay token --publish SESSION\" issues one.",
 	},
 	{
+		Key: "e2eKey", Flag: "e2e-key", Reload: true,
+		Help: "Key file (holocast key) with which to encrypt the session end to end: relays cannot read it.",
+		More: "The newest key of the file applies; SIGHUP reads the file again.",
+	},
+	{
 		Key:  "transport",
 		Help: "Transport to the relay: quic, tcp (a WebSocket), or auto, which uses tcp where UDP gets no answer.",
 		More: "Over tcp, congestion has no effect and a lost packet delays all media.",

@@ -13,7 +13,6 @@ import (
 	"holocast/internal/moqt/wire"
 	"holocast/internal/opus"
 	"holocast/internal/origin"
-	"holocast/internal/parts"
 )
 
 const (
@@ -100,7 +99,7 @@ func (p *microphone) send(group uint64, props loc.Properties, payload []byte) er
 		}
 		return p.track.WriteObject(h, moqt.Object{Properties: props.Append(nil)}, payload)
 	}
-	if len(p.previous)+len(payload) <= parts.MaxPart-propertiesSize {
+	if len(p.previous)+len(payload) <= publish.MaxDatagram(p.track)-propertiesSize {
 		props.Previous = p.previous
 	}
 	p.track.SendDatagram(moqt.Datagram{

@@ -22,6 +22,7 @@ import (
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
 	"holocast/internal/ratecontrol"
+	"holocast/internal/secureobjects"
 	"holocast/internal/trace"
 )
 
@@ -47,6 +48,8 @@ type Config struct {
 	Log       *slog.Logger          // nil is slog.Default
 	Metrics   prometheus.Registerer // for the session and its media; nil disables them
 	Tracer    *trace.Tracer         // for sampled frames; nil disables tracing
+	// Encrypt, if set, encrypts the session's objects and its catalog.
+	Encrypt *secureobjects.Publisher
 }
 
 // Publisher publishes a session. Create one with New and add media with Add.
@@ -59,6 +62,7 @@ type Publisher struct {
 	relayTime clock.Estimator
 	catalog   *Document
 	tracer    *trace.Tracer
+	encrypt   *secureobjects.Publisher // may be nil
 
 	mu     sync.Mutex
 	tracks []*origin.Track
@@ -75,7 +79,9 @@ type running struct {
 
 // New creates a publisher without media.
 func New(cfg Config) *Publisher {
-	p := &Publisher{namespace: cfg.Namespace, log: cfg.Log, registry: cfg.Metrics, tracer: cfg.Tracer}
+	p := &Publisher{
+		namespace: cfg.Namespace, log: cfg.Log, registry: cfg.Metrics, tracer: cfg.Tracer, encrypt: cfg.Encrypt,
+	}
 	if p.tracer != nil {
 		p.set.OnDone = p.traceDelivery
 	}

@@ -5,10 +5,12 @@ import (
 	"sync"
 	"time"
 
+	"holocast/internal/catalog"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
 	"holocast/internal/parts"
+	"holocast/internal/secureobjects"
 )
 
 // Track describes a track of the session.
@@ -43,20 +45,52 @@ func (p *Publisher) NewTrack(t Track) *origin.Track {
 
 // AddTrack adds a track created by a medium and opens it to subscriptions.
 func (p *Publisher) AddTrack(t *origin.Track) {
+	if p.encrypt != nil {
+		t.Seal = p.sealer(t.Name())
+	}
 	p.set.Add(t)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.tracks = append(p.tracks, t)
 }
 
+// sealer returns the function that encrypts a track's objects.
+func (p *Publisher) sealer(name moqt.TrackName) func(
+	moqt.Location, uint8, moqt.Properties, []byte,
+) (moqt.Properties, []byte, error) {
+	s := p.encrypt.Sealer(name)
+	if name.Name == catalog.TrackName {
+		return func(l moqt.Location, priority uint8, props moqt.Properties, b []byte) (moqt.Properties, []byte, error) {
+			b, err := s.SealCatalog(
+				p.namespace, secureobjects.Location{Group: l.Group, Object: l.Object, Priority: priority}, b,
+			)
+			return props, b, err
+		}
+	}
+	return func(l moqt.Location, priority uint8, props moqt.Properties, b []byte) (moqt.Properties, []byte, error) {
+		sealed, b, err := s.Seal(
+			nil, secureobjects.Location{Group: l.Group, Object: l.Object, Priority: priority}, props, b,
+		)
+		return sealed, b, err
+	}
+}
+
+// MaxDatagram returns the maximum payload in bytes of a datagram object of t.
+func MaxDatagram(t *origin.Track) int {
+	if t.Seal != nil {
+		return parts.MaxPart - secureobjects.MaxOverhead
+	}
+	return parts.MaxPart
+}
+
 // SendParts sends payload as datagram objects of group h.Group with priority h.Priority and object
 // IDs from next on. h.EndOfGroup marks the last object as the end of the group. It retains payload
 // and returns the next free object ID.
 func SendParts(t *origin.Track, h wire.SubgroupHeader, next uint64, payload []byte) uint64 {
-	for d := range parts.Cut(moqt.Datagram{
+	for d := range parts.CutAt(moqt.Datagram{
 		Group: h.Group, Object: next, Priority: h.Priority,
 		EndOfGroup: h.EndOfGroup,
-	}, payload) {
+	}, payload, MaxDatagram(t)) {
 		t.SendDatagram(d)
 		next = d.Object + 1
 	}

@@ -65,6 +65,7 @@ type Catalog struct {
 	Tracks        []Track    `json:"tracks"`
 	PublishTracks []Track    `json:"publishTracks,omitempty"` // published by subscribers
 	InitDataList  []InitData `json:"initDataList,omitempty"`
+	Sealed        *Sealed    `json:"hcsealed,omitempty"` // only in encrypted sessions
 }
 
 // Track describes one track (MSF §5.2). Zero values are omitted from the document.
@@ -98,6 +99,9 @@ type Track struct {
 	Template       Template `json:"template,omitzero"`       // media time of its locations
 	ConnectionURI  string   `json:"connectionUri,omitempty"` // only in PublishTracks
 	Token          string   `json:"token,omitempty"`
+
+	EncryptionScheme string `json:"encryptionScheme,omitempty"` // only in encrypted sessions, as the next
+	CipherSuite      string `json:"cipherSuite,omitempty"`
 
 	// Points is set if and only if Packaging is PackagingPoints.
 	Points *Points `json:"hcpf,omitempty"`
@@ -202,6 +206,7 @@ func Parse(b []byte) (*Catalog, error) {
 		PublishTracks []json.RawMessage  `json:"publishTracks"`
 		DeltaUpdate   json.RawMessage    `json:"deltaUpdate"`
 		InitDataList  []json.RawMessage  `json:"initDataList"`
+		Sealed        *Sealed            `json:"hcsealed"`
 	}
 	if err := decode(b, "$", &doc); err != nil {
 		return nil, err
@@ -214,7 +219,9 @@ func Parse(b []byte) (*Catalog, error) {
 	case doc.Tracks == nil:
 		return nil, errors.New("catalog: $.tracks: missing")
 	}
-	c := &Catalog{Version: *doc.Version, GeneratedAt: doc.GeneratedAt, IsComplete: doc.IsComplete}
+	c := &Catalog{
+		Version: *doc.Version, GeneratedAt: doc.GeneratedAt, IsComplete: doc.IsComplete, Sealed: doc.Sealed,
+	}
 	var err error
 	if c.Tracks, err = decodeEach[Track](*doc.Tracks, "$.tracks", maxTracks); err != nil {
 		return nil, err
@@ -320,6 +327,12 @@ func (t *Track) validate(path string) error {
 		return bad("trackDuration", "not allowed on a live track")
 	case strings.HasPrefix(t.Name, "tiles/") && t.Role == RoleVideo:
 		return bad("role", "a tile must not be %q: players would treat it as a rendition", RoleVideo)
+	case t.EncryptionScheme != "" && t.CipherSuite == "":
+		return bad("cipherSuite", "missing, although encryptionScheme is %.40q", t.EncryptionScheme)
+	case t.EncryptionScheme != "" && (t.Points != nil || t.Tile != nil || t.Sphere != nil || t.Sound != nil):
+		return bad("encryptionScheme", "not allowed on a track with a description")
+	case t.EncryptionScheme != "":
+		return nil
 	case t.Packaging == PackagingPoints && t.Points == nil:
 		return bad("hcpf", "missing, although packaging is %q", t.Packaging)
 	case t.Packaging != PackagingPoints && t.Points != nil:

@@ -307,10 +307,18 @@ func (c *Catalog) Inline(t Track) ([]byte, error) {
 	return b, nil
 }
 
+// sealedSphere reports whether t is the sphere of an encrypted session, whose description is hidden.
+func (t Track) sealedSphere() bool {
+	return t.EncryptionScheme != "" && t.Name == VideoTrack && t.Role == RoleVideo
+}
+
 // Aligned returns the names of the tracks that share group IDs: the sphere, its tiles, the rates
 // and the tracks rendered with them.
 func (c *Catalog) Aligned() []string {
 	sphere := c.Sphere()
+	if i := slices.IndexFunc(c.Tracks, Track.sealedSphere); i >= 0 {
+		sphere = &c.Tracks[i]
+	}
 	if sphere == nil {
 		return nil
 	}
@@ -318,8 +326,8 @@ func (c *Catalog) Aligned() []string {
 	for i := range c.Tracks {
 		t := &c.Tracks[i]
 		together := t.RenderGroup != nil && sphere.RenderGroup != nil && *t.RenderGroup == *sphere.RenderGroup
-		if t.Namespace == "" &&
-			(t.Sphere != nil || t.Tile != nil || t.EventType == RatesEventType || together && t.Packaging == PackagingLOC) {
+		if t.Namespace == "" && (t == sphere || t.Role == RoleTile || t.EventType == RatesEventType ||
+			together && t.Packaging == PackagingLOC) {
 			names = append(names, t.Name)
 		}
 	}

@@ -34,6 +34,9 @@ type FetchReader struct {
 	left uint64
 	over sync.Once
 
+	opener ObjectOpener // nil unless the objects are encrypted
+	opened openedPayload
+
 	// End is the exclusive end of the response; object 0 means all of End.Group. EndOfTrack means
 	// that the track ends there.
 	End        Location
@@ -66,13 +69,16 @@ func (s *Session) FetchJoining(
 ) (*FetchReader, error) {
 	return s.fetch(
 		ctx,
-		wire.Fetch{FetchType: wire.FetchRelativeJoining, JoiningRequestID: sub.RequestID(), JoiningStart: groups},
+		wire.Fetch{
+			FetchType: wire.FetchRelativeJoining, Track: sub.track, JoiningRequestID: sub.RequestID(),
+			JoiningStart: groups,
+		},
 		o,
 		0,
 	)
 }
 
-// fetch sends a FETCH and waits for its response. It allows extraWait, or o.FillTimeout if set, in
+// fetch sends a FETCH of m.Track and waits for its response. It allows extraWait, or o.FillTimeout if set, in
 // addition to the usual response timeout.
 func (s *Session) fetch(
 	ctx context.Context,
@@ -155,6 +161,7 @@ func (s *Session) awaitFetch(
 	case f := <-data:
 		f.r, f.dec = r, wire.NewFetchDecoder(order)
 		f.End, f.EndOfTrack, f.Properties = ok.End, ok.EndOfTrack, ok.Properties
+		f.opener = s.openTrack(m.Track, ok.Properties)
 		r.finish()
 		return f, nil
 	case <-ctx.Done():
@@ -189,8 +196,26 @@ func (s *Session) deliverFetch(h wire.FetchHeader, str receiveStream, br *bufio.
 }
 
 // Next reads the header of the next entry, an object or the end of a range, and skips the rest of
-// the current one. It returns io.EOF at the end.
+// the current one. It returns io.EOF at the end. With Config.Opener it reads the whole object, and
+// skips those that are refused.
 func (f *FetchReader) Next() (wire.FetchObject, error) {
+	for {
+		f.opened.set = false
+		o, err := f.next()
+		if err != nil || f.opener == nil || o.Range != wire.RangeNone {
+			return o, err
+		}
+		ok, err := f.opened.open(
+			f.opener, Location{Group: o.Group, Object: o.Object}, o.Priority, &o.Properties, &o.PayloadLength,
+			func(buf []byte) ([]byte, error) { return f.readPayload(buf, maxSealed) },
+		)
+		if err != nil || ok {
+			return o, err
+		}
+	}
+}
+
+func (f *FetchReader) next() (wire.FetchObject, error) {
 	if err := discard(f.br, &f.left); err != nil {
 		return wire.FetchObject{}, f.bad(err)
 	}
@@ -205,6 +230,13 @@ func (f *FetchReader) Next() (wire.FetchObject, error) {
 // ReadPayload reads the payload of the current object into buf, which grows as needed. It returns
 // ErrObjectTooLarge before reading a payload above limit.
 func (f *FetchReader) ReadPayload(buf []byte, limit int) ([]byte, error) {
+	if f.opened.set {
+		return f.opened.take(buf, limit)
+	}
+	return f.readPayload(buf, limit)
+}
+
+func (f *FetchReader) readPayload(buf []byte, limit int) ([]byte, error) {
 	if f.left > uint64(limit) {
 		return buf, ErrObjectTooLarge
 	}

@@ -21,14 +21,14 @@ type joiningFetch struct {
 	ended    bool
 }
 
-// join sends a joining FETCH for the SUBSCRIBE with this request ID. It adds the rendezvous timeout
+// join sends a joining FETCH for the SUBSCRIBE to track with this request ID. It adds the rendezvous timeout
 // to its own, because the SUBSCRIBE may wait that long for a publisher.
-func (s *Session) join(request uint64, rendezvous time.Duration) *joiningFetch {
+func (s *Session) join(track TrackName, request uint64, rendezvous time.Duration) *joiningFetch {
 	j := &joiningFetch{done: make(chan struct{}), cancelled: make(chan struct{})}
 	go func() {
 		f, err := s.fetch(
 			s.ctx,
-			wire.Fetch{FetchType: wire.FetchRelativeJoining, JoiningRequestID: request},
+			wire.Fetch{FetchType: wire.FetchRelativeJoining, Track: track, JoiningRequestID: request},
 			FetchOptions{},
 			rendezvous,
 		)

@@ -262,16 +262,17 @@ func (p *Publication) DeliveryTimeouts() (object, subgroup time.Duration) {
 }
 
 // SubgroupTimeouts returns the delivery timeouts of a subgroup. From draft-19 on, the properties of
-// its first object may override the track's timeouts.
+// its first object may override the track's timeouts. Immutable ones do not: there, the same type is
+// the Key ID of an encrypted object (draft-ietf-moq-secure-objects-01 §4.1).
 func (p *Publication) SubgroupTimeouts(first Properties) (object, subgroup time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	own := p.trackTimeouts
 	if p.s.version >= wire.Draft19 && len(first) > 0 {
-		if ms, ok := first.Int(wire.PropertyObjectDeliveryTimeout); ok {
+		if ms, ok := first.MutableInt(wire.PropertyObjectDeliveryTimeout); ok {
 			own.object = timeout(ms)
 		}
-		if ms, ok := first.Int(wire.PropertySubgroupDeliveryTimeout); ok {
+		if ms, ok := first.MutableInt(wire.PropertySubgroupDeliveryTimeout); ok {
 			own.subgroup = timeout(ms)
 		}
 	}

@@ -83,6 +83,8 @@ type Config struct {
 	// Versions are the supported drafts in order of preference. nil means wire.Versions. The
 	// server's preference decides over raw QUIC, the client's over WebTransport.
 	Versions []wire.Version
+	// Opener, if set, decrypts the objects that subscriptions and fetches receive.
+	Opener Opener
 
 	waits   *waits // timeouts in tests
 	streams int64  // limit of peer-initiated streams per kind; 0 is the default
@@ -149,6 +151,7 @@ type Session struct {
 	local   *wire.Setup
 	log     *slog.Logger
 	wait    waits
+	opener  Opener // may be nil
 	count   counters
 
 	ctx       context.Context // cancelled when the session ends
@@ -220,6 +223,7 @@ func newSession(
 ) (*Session, error) {
 	s := &Session{
 		conn: c, version: v, client: client, local: local, log: cmp.Or(cfg.Log, slog.Default()), wait: cfg.wait(),
+		opener:    cfg.Opener,
 		setupDone: make(chan struct{}), serving: make(chan struct{}), changed: make(chan struct{}),
 		sendq:         newDatagramQueue(),
 		subscriptions: map[uint64]*Subscription{}, retired: map[uint64]struct{}{},

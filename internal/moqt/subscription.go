@@ -77,6 +77,7 @@ type Subscription struct {
 	Properties Properties
 
 	defaultPriority uint8
+	opener          ObjectOpener  // nil unless the objects are encrypted
 	bySubscribe     bool          // created by SUBSCRIBE, not by PUBLISH
 	join            *joiningFetch // nil without SubscribeOptions.Join
 
@@ -127,7 +128,7 @@ func (s *Session) Subscribe(ctx context.Context, track TrackName, o SubscribeOpt
 	}
 	sub.r, sub.bySubscribe = r, true
 	if o.Join {
-		sub.join = s.join(r.id, o.RendezvousTimeout)
+		sub.join = s.join(track, r.id, o.RendezvousTimeout)
 	}
 	s.mu.Lock()
 	sub.role.yield = func() { r.abort(wire.StreamCancelled) }
@@ -194,6 +195,7 @@ func (sub *Subscription) establish(alias uint64, p Parameters, props Properties)
 	if p.Expires != nil {
 		sub.expire = *p.Expires
 	}
+	sub.opener = sub.s.openTrack(sub.track, props)
 }
 
 // Track returns the subscription's track.
@@ -263,6 +265,15 @@ func signal(ch chan struct{}) {
 
 // AcceptDatagram returns the next object that arrived as a datagram.
 func (sub *Subscription) AcceptDatagram(ctx context.Context) (*Datagram, error) {
+	for {
+		d, err := sub.acceptDatagram(ctx)
+		if err != nil || openDatagram(sub.opener, d) {
+			return d, err
+		}
+	}
+}
+
+func (sub *Subscription) acceptDatagram(ctx context.Context) (*Datagram, error) {
 	select { // deliver queued datagrams before an error
 	case d := <-sub.datagrams:
 		return d, nil
@@ -576,6 +587,7 @@ type SubgroupReader struct {
 	br                  *bufio.Reader
 	dec                 wire.ObjectDecoder
 	left                uint64 // bytes left of the current object's payload
+	opened              openedPayload
 }
 
 func newSubgroupReader(sub *Subscription, h wire.SubgroupHeader, str receiveStream, br *bufio.Reader) *SubgroupReader {
@@ -592,8 +604,29 @@ func newSubgroupReader(sub *Subscription, h wire.SubgroupHeader, str receiveStre
 }
 
 // NextObject reads the header of the next object and skips the rest of the current one. It returns
-// io.EOF at the end of the subgroup.
+// io.EOF at the end of the subgroup. With Config.Opener it reads the whole object, and skips those
+// that are refused.
 func (r *SubgroupReader) NextObject() (Object, error) {
+	for {
+		r.opened.set = false
+		o, err := r.nextObject()
+		if err != nil || r.sub.opener == nil || o.Status != wire.StatusNormal {
+			return o, err
+		}
+		ok, err := r.opened.open(
+			r.sub.opener, Location{Group: r.Group, Object: o.ID}, r.Priority, &o.Properties, &o.PayloadLength,
+			func(buf []byte) ([]byte, error) { return readPayload(r, buf, r.left) },
+		)
+		if err != nil {
+			return o, streamError(err)
+		}
+		if ok {
+			return o, nil
+		}
+	}
+}
+
+func (r *SubgroupReader) nextObject() (Object, error) {
 	if err := discard(r.br, &r.left); err != nil {
 		return Object{}, r.decodeError(err)
 	}
@@ -625,6 +658,12 @@ func discard(br *bufio.Reader, n *uint64) error {
 
 // Read reads the payload of the current object and returns io.EOF at its end.
 func (r *SubgroupReader) Read(p []byte) (int, error) {
+	if r.opened.set {
+		if n := r.opened.read(p); n > 0 {
+			return n, nil
+		}
+		return 0, io.EOF
+	}
 	if r.left == 0 {
 		return 0, io.EOF
 	}
@@ -644,6 +683,9 @@ func (r *SubgroupReader) Read(p []byte) (int, error) {
 // ReadPayload reads the payload of the current object into buf, which grows as needed. It returns
 // ErrObjectTooLarge before reading a payload above limit.
 func (r *SubgroupReader) ReadPayload(buf []byte, limit int) ([]byte, error) {
+	if r.opened.set {
+		return r.opened.take(buf, limit)
+	}
 	if r.left > uint64(limit) {
 		return buf, ErrObjectTooLarge
 	}

@@ -95,6 +95,11 @@ type Track struct {
 	// Relayed marks a track received from upstream. Objects missing here may exist upstream, and
 	// MAX_CACHE_DURATION limits the cache (§12.3). Set it before using the track.
 	Relayed bool
+	// Seal, if set, encrypts the objects of WriteObject and SendDatagram. Their properties and payload
+	// are replaced by those it returns. Set it before the first object.
+	Seal func(
+		l moqt.Location, priority uint8, properties moqt.Properties, payload []byte,
+	) (moqt.Properties, []byte, error)
 
 	name   moqt.TrackName
 	limits Limits
@@ -277,6 +282,7 @@ func (t *Track) open(h wire.SubgroupHeader, backfilled bool) (*Feed, error) {
 	if !backfilled {
 		t.resume(h.Group)
 	}
+	h.HasProperties = h.HasProperties || t.Seal != nil
 	g := t.group(h.Group, now)
 	sg := &subgroup{t: t, g: g, header: h, backfilled: backfilled, changed: make(chan struct{})}
 	if h.Mode != wire.SubgroupIDFirstObject {
@@ -493,8 +499,19 @@ func (t *Track) Missed(upTo *moqt.Location) {
 func (d *datagram) cost() int64 { return int64(len(d.Payload)+len(d.Properties)) + datagramCost }
 
 // SendDatagram publishes an object as a datagram. It silently drops duplicates and the objects that
-// ReceiveDatagram rejects.
-func (t *Track) SendDatagram(dg moqt.Datagram) { _ = t.ReceiveDatagram(dg) }
+// ReceiveDatagram or Seal rejects.
+func (t *Track) SendDatagram(dg moqt.Datagram) {
+	if t.Seal != nil && dg.Status == wire.StatusNormal {
+		var err error
+		dg.Properties, dg.Payload, err = t.Seal(
+			moqt.Location{Group: dg.Group, Object: dg.Object}, dg.Priority, dg.Properties, dg.Payload,
+		)
+		if err != nil {
+			return
+		}
+	}
+	_ = t.ReceiveDatagram(dg)
+}
 
 // ReceiveDatagram is SendDatagram for a datagram from another publisher. Its error wraps
 // wire.ErrMalformedTrack if the object also arrived in a subgroup, differs from an earlier datagram

@@ -594,6 +594,13 @@ func (f *Feed) WriteObject(o moqt.Object, payload []byte) error {
 	if f.enc == nil {
 		f.enc = &wire.ObjectEncoder{HasProperties: f.sg.header.HasProperties}
 	}
+	if h := f.sg.header; f.sg.t.Seal != nil && o.Status == wire.StatusNormal {
+		var err error
+		l := moqt.Location{Group: h.Group, Object: o.ID}
+		if o.Properties, payload, err = f.sg.t.Seal(l, h.Priority, o.Properties, payload); err != nil {
+			return err
+		}
+	}
 	o.PayloadLength = uint64(len(payload))
 	header, err := f.enc.Append(nil, o)
 	if err != nil {

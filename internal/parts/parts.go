@@ -23,12 +23,15 @@ const maxObjects = 1 << 16
 
 // Cut splits a payload into objects of at most MaxPart bytes, with consecutive IDs from d.Object.
 // The first has LengthProperty, the last d.EndOfGroup. They alias payload.
-func Cut(d moqt.Datagram, payload []byte) iter.Seq[moqt.Datagram] {
+func Cut(d moqt.Datagram, payload []byte) iter.Seq[moqt.Datagram] { return CutAt(d, payload, MaxPart) }
+
+// CutAt is Cut with a size below MaxPart, which leaves room for encryption.
+func CutAt(d moqt.Datagram, payload []byte, size int) iter.Seq[moqt.Datagram] {
 	return func(yield func(moqt.Datagram) bool) {
 		end := d.EndOfGroup
 		d.Properties = wire.AppendKeyValues(nil, wire.KeyValue{Type: LengthProperty, Int: uint64(len(payload))})
 		for rest := payload; ; d.Object++ {
-			n := min(len(rest), MaxPart)
+			n := min(len(rest), size)
 			d.Payload, rest = rest[:n:n], rest[n:]
 			d.EndOfGroup = end && len(rest) == 0
 			if !yield(d) || len(rest) == 0 {

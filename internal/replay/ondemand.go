@@ -143,7 +143,9 @@ func (o *onDemand) index() error {
 	o.reader = reader
 	o.mu.Unlock()
 	o.tracks = map[string]*pastTrack{}
-	out := catalog.Catalog{Version: catalog.Version, InitDataList: x.catalog.InitDataList}
+	out := catalog.Catalog{
+		Version: catalog.Version, InitDataList: x.catalog.InitDataList, Sealed: x.catalog.Sealed,
+	}
 	for _, t := range x.catalog.Tracks {
 		p := x.track(t)
 		if p == nil {
@@ -343,6 +345,9 @@ func (o *onDemand) write(w *moqt.FetchWriter, t *pastTrack, g *pastGroup, first,
 	list = slices.CompactFunc(list, func(a, b recording.Object) bool { return a.ObjectID == b.ObjectID })
 	for i := range list {
 		x := &list[i]
+		if err := keepGroup(x, g.id); err != nil {
+			return err
+		}
 		if err := w.WriteObject(wire.FetchObject{
 			Group: g.id, Object: x.ObjectID, Subgroup: x.Subgroup, Datagram: x.Forwarding == recording.Datagram,
 			Priority: x.Priority, Properties: x.Properties,

@@ -2,7 +2,8 @@
 // groups, subgroups, IDs, priorities and properties, at their recorded times.
 //
 // Every track has the property connect.ReplayProperty, which marks capture times as past. Each pass
-// of a loop raises the group IDs to keep them ascending; objects are otherwise unchanged.
+// of a loop raises the group IDs to keep them ascending; objects are otherwise unchanged. Encrypted
+// objects in other groups than recorded carry secureobjects.OriginalGroup.
 package replay
 
 import (
@@ -25,6 +26,7 @@ import (
 	"holocast/internal/origin"
 	"holocast/internal/prepared"
 	"holocast/internal/recording"
+	"holocast/internal/secureobjects"
 	"holocast/internal/timeline"
 )
 
@@ -306,6 +308,10 @@ func (r *Replayer) publishCatalog() (*recording.Object, error) {
 	if err != nil {
 		return nil, err
 	}
+	c, err := catalog.Parse(o.Payload)
+	if err == nil && c.Encrypted() && r.cfg.Live {
+		return nil, fmt.Errorf("recording %s is encrypted; it cannot be played as if live", r.path)
+	}
 	r.align(o.Payload)
 	return o, r.publish(r.tracks[o.Track.String()], o)
 }
@@ -468,6 +474,9 @@ func (r *Replayer) publish(t *track, o *recording.Object) error {
 		t.stamps.renew(group, o.Payload, r.now)
 		r.shift.renew(o, int(r.pass.Load()), r.now)
 	}
+	if err := keepGroup(o, group); err != nil {
+		return err
+	}
 	if o.Forwarding == recording.Datagram {
 		t.SendDatagram(moqt.Datagram{
 			Group: group, Object: o.ObjectID, Priority: o.Priority, EndOfGroup: o.EndOfGroup,
@@ -510,6 +519,14 @@ func (r *Replayer) publish(t *track, o *recording.Object) error {
 		time.AfterFunc(resetAfter, func() { f.Reset(wire.StreamDeliveryTimeout) })
 	}
 	return nil
+}
+
+// keepGroup adds the recorded group to an encrypted object that is sent in another.
+func keepGroup(o *recording.Object, group uint64) (err error) {
+	if group != o.Group && secureobjects.Sealed(o.Properties) {
+		o.Properties, err = secureobjects.WithOriginalGroup(o.Properties, o.Group)
+	}
+	return err
 }
 
 // endSubgroups ends the open subgroups selected by which.

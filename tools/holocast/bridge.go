@@ -18,6 +18,7 @@ import (
 	"holocast/internal/livescan"
 	"holocast/internal/moqt"
 	"holocast/internal/pointcloud"
+	"holocast/internal/secureobjects"
 	"holocast/internal/service"
 	"holocast/tools/holocast/bridge"
 	"holocast/tools/holocast/player"
@@ -35,6 +36,7 @@ type bridgeOptions struct {
 	frames             string
 	json               bool
 	congestion         string // TCP congestion control
+	key                string // key file
 }
 
 func bridgeCommand() *cobra.Command {
@@ -63,6 +65,7 @@ the session. The default is loopback.`,
 	}
 	f := c.Flags()
 	o.target.AddFlags(f)
+	f.StringVar(&o.key, "e2e-key", "", secureobjects.KeyUsage)
 	f.StringVar(&o.listen, "listen", o.listen, "TCP address for viewers; :48002 listens on all of this machine's addresses")
 	f.IntVar(
 		&o.points, "points", o.points,
@@ -134,10 +137,15 @@ func serveBridge(ctx context.Context, o bridgeOptions, stdout io.Writer) (err er
 		clouds, _ := p.Clouds()
 		return clouds
 	}, o.points)
+	decrypt, err := viewerOf(ns, o.key)
+	if err != nil {
+		return err
+	}
 	p = player.New(
-		player.Config{Namespace: ns, Cameras: o.cameras, Quality: o.quality, Wait: true, Shown: func(f player.ShownFrame) {
-			frames.Shown(f.Camera, f.Captured, f.Shown)
-		}},
+		player.Config{
+			Namespace: ns, Cameras: o.cameras, Quality: o.quality, Wait: true, Decrypt: decrypt,
+			Shown: func(f player.ShownFrame) { frames.Shown(f.Camera, f.Captured, f.Shown) },
+		},
 	)
 	defer p.Close()
 	cfg := bridge.Config{Viewers: o.viewers, PerAddress: o.perSource}
@@ -167,7 +175,7 @@ func serveBridge(ctx context.Context, o bridgeOptions, stdout io.Writer) (err er
 	received := make(chan error, 1)
 	go func() {
 		defer stop() // the session is unavailable
-		received <- receiveSession(ctx, o.target, p)
+		received <- receiveSession(ctx, o.target, p, sessionConfig(decrypt))
 	}()
 	err = errors.Join(server.Serve(ctx, ln), func() error { stop(); return <-received }())
 	if err != nil {
@@ -193,9 +201,9 @@ func (b bridged) String() string {
 }
 
 // receiveSession plays the session, and the next one after it ends, until ctx is done.
-func receiveSession(ctx context.Context, t connect.Target, p *player.Player) error {
+func receiveSession(ctx context.Context, t connect.Target, p *player.Player, cfg moqt.Config) error {
 	for {
-		err := keep(ctx, t, moqt.Handler{}, true, true, p.Play)
+		err := keep(ctx, t, moqt.Handler{}, cfg, true, true, p.Play)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // ctx is done
 		}

@@ -12,12 +12,12 @@ import (
 // also returns if the relay cannot be reached at first. If moving is set, two calls of use may
 // overlap while the session moves to another relay (connect.Target.KeepMoving).
 func keep(
-	ctx context.Context, t connect.Target, h moqt.Handler, patient, moving bool,
+	ctx context.Context, t connect.Target, h moqt.Handler, cfg moqt.Config, patient, moving bool,
 	use func(context.Context, *moqt.Session) error,
 ) error {
 	t.Impatient = !patient
 	if moving {
-		return t.KeepMoving(ctx, h, moqt.Config{}, use)
+		return t.KeepMoving(ctx, h, cfg, use)
 	}
-	return t.Keep(ctx, h, moqt.Config{}, use)
+	return t.Keep(ctx, h, cfg, use)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"holocast/internal/connect"
+	"holocast/internal/moqt"
 	"holocast/internal/render"
 	"holocast/internal/sampledata"
 	"holocast/tools/holocast/panorama"
@@ -159,7 +160,7 @@ func demo(ctx context.Context, o demoOptions, stdout io.Writer, stderr *os.File)
 		case <-playing.Done():
 		}
 	}()
-	report, err := watch(playing, play, p, stderr)
+	report, err := watch(playing, play, p, moqt.Config{}, stderr)
 	if cause := context.Cause(playing); cause != nil && ctx.Err() == nil {
 		return cause
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"holocast/internal/camera"
 	"holocast/internal/prepared"
 	"holocast/internal/recording"
+	"holocast/internal/secureobjects"
 	"holocast/internal/service"
 	"holocast/tools/holocast/export"
 )
@@ -36,6 +38,7 @@ type exportOptions struct {
 	cameras   []int
 	quality   string
 	json      bool
+	key       string // key file
 }
 
 func exportCommand() *cobra.Command {
@@ -94,6 +97,7 @@ earlier export first, and no other files.`,
 	f.StringVar(&o.png, "png", "", "PNG file for a picture of a frame")
 	f.StringVar(&o.glb, "glb", "", "glTF binary (GLB) for a frame's surfaces")
 	f.StringVar(&o.wav, "wav", "", "WAV file for the sound of the microphones")
+	f.StringVar(&o.key, "e2e-key", "", secureobjects.KeyUsage)
 	f.BoolVar(&o.force, "force", false, "replace the files of an earlier export")
 	f.BoolVar(&o.perCamera, "per-camera", false, "write separate PLY files per camera")
 	f.BoolVar(&o.mesh, "mesh", false, "write triangles into PLY files, of layouts A and W")
@@ -150,6 +154,14 @@ func exportRecording(ctx context.Context, o exportOptions, path string, stdout i
 		return err
 	}
 	sum := map[string]any{"file": path}
+	path, refused, remove, err := o.decrypt(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	if refused > 0 {
+		sum["refused"] = refused
+	}
 	if o.wav != "" {
 		if err := exportSound(ctx, o, path, sum, stdout); err != nil {
 			return err
@@ -236,6 +248,26 @@ func exportRecording(ctx context.Context, o exportOptions, path string, stdout i
 		return json.NewEncoder(stdout).Encode(sum)
 	}
 	return nil
+}
+
+// decrypt returns the recording to export: a decrypted copy, if it is encrypted, without the objects
+// that were refused.
+func (o exportOptions) decrypt(ctx context.Context, path string) (
+	plain string, refused uint64, remove func(), err error,
+) {
+	keys, err := keysOf(o.key)
+	if err != nil || prepared.IsFolder(path) || !export.Encrypted(path) {
+		return path, 0, func() {}, err
+	}
+	if keys == nil {
+		return "", 0, nil, errors.New("the recording is encrypted: give its key with --e2e-key FILE or $" +
+			secureobjects.KeyVariable)
+	}
+	plain, stats, remove, err := export.Decrypt(ctx, path, keys)
+	if n := stats.Total(); n > 0 && err == nil {
+		fmt.Fprintf(os.Stderr, "holocast: %s: %d objects were refused: %v\n", path, n, stats.Map())
+	}
+	return plain, stats.Total(), remove, err
 }
 
 // unused returns an error if any of the outputs already exists, or two are one file. Call it before writing one.

@@ -38,7 +38,7 @@ func command() *cobra.Command {
 	service.LogLevel(c)
 	c.AddCommand(
 		playCommand(), bridgeCommand(), monitorCommand(), recordCommand(), replayCommand(), prepareCommand(),
-		exportCommand(), pairCommand(), demoCommand(), doctorCommand(), traceCommand(),
+		exportCommand(), keyCommand(), pairCommand(), demoCommand(), doctorCommand(), traceCommand(),
 		movedCommand("bench"), movedCommand("lab"),
 	)
 	return c

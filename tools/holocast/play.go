@@ -24,6 +24,7 @@ import (
 	"holocast/internal/gazetrace"
 	"holocast/internal/moqt"
 	"holocast/internal/render"
+	"holocast/internal/secureobjects"
 	"holocast/internal/service"
 	"holocast/internal/tile360"
 	"holocast/internal/trace"
@@ -56,6 +57,7 @@ type playOptions struct {
 	frames     string
 	audio, wav string
 	traced     traced
+	key        string // key file
 
 	view   string // recorded walk
 	budget config.Bitrate
@@ -122,6 +124,7 @@ of 200 to 240 bytes.`,
 	}
 	f := c.Flags()
 	o.target.AddFlags(f)
+	f.StringVar(&o.key, "e2e-key", "", secureobjects.KeyUsage)
 	f.IntSliceVar(&o.cameras, "camera", nil, "cameras to play, by number (default all)")
 	f.StringVar(&o.quality, "quality", "", "quality of the tracks (default the best)")
 	f.DurationVar(
@@ -212,6 +215,9 @@ func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File)
 		return err
 	}
 	cfg.Tracer = tracer
+	if cfg.Decrypt, err = viewerOf(ns, o.key); err != nil {
+		return err
+	}
 	var list *frameList
 	if o.frames != "" {
 		if list, err = newFrameList(o.frames); err != nil {
@@ -227,7 +233,7 @@ func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File)
 	p := player.New(cfg)
 	defer p.Close()
 	out.start()
-	report, err := watch(ctx, o, p, stderr)
+	report, err := watch(ctx, o, p, sessionConfig(cfg.Decrypt), stderr)
 	err = errors.Join(err, out.close(&report))
 	if list != nil {
 		err = errors.Join(err, list.close())
@@ -259,13 +265,15 @@ const playFirstFrameTimeout = 20 * time.Second
 const decodeTimeout = 30 * time.Second
 
 // watch plays and shows the live line. It returns no error if ctx ends after frames have arrived.
-func watch(ctx context.Context, o playOptions, p *player.Player, stderr *os.File) (played, error) {
+func watch(
+	ctx context.Context, o playOptions, p *player.Player, cfg moqt.Config, stderr *os.File,
+) (played, error) {
 	playing, stop := context.WithCancel(ctx)
 	defer stop()
 	var paths pathMeter
 	ended := make(chan error, 1)
 	go func() {
-		ended <- keep(playing, o.target, moqt.Handler{}, o.wait, true, paths.measured(p.Play))
+		ended <- keep(playing, o.target, moqt.Handler{}, cfg, o.wait, true, paths.measured(p.Play))
 	}()
 	line := newLiveLine(stderr)
 	keys, restore := readKeys(os.Stdin)

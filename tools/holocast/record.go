@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"holocast/internal/connect"
+	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/recording"
 	"holocast/internal/service"
@@ -86,7 +87,7 @@ func record(ctx context.Context, o recordOptions, path string, stdout io.Writer)
 	var paths pathMeter
 	ended := make(chan error, 1)
 	go func() {
-		ended <- keep(running, o.target, r.Handler(), o.wait, false, paths.measured(r.Record))
+		ended <- keep(running, o.target, r.Handler(), moqt.Config{}, o.wait, false, paths.measured(r.Record))
 	}()
 
 	bar := newBytesBar("recording")

@@ -106,13 +106,14 @@ func runReplay(ctx context.Context, o replayOptions, path string, stdout io.Writ
 	ended := make(chan error, 1)
 	go func() {
 		first := true
-		ended <- keep(connection, o.target, r.Handler(), false, true, func(ctx context.Context, s *moqt.Session) error {
+		use := func(ctx context.Context, s *moqt.Session) error {
 			if first {
 				close(connected)
 				first = false
 			}
 			return r.Serve(ctx, s, over)
-		})
+		}
+		ended <- keep(connection, o.target, r.Handler(), moqt.Config{}, false, true, use)
 	}()
 	select {
 	case <-connected:

@@ -250,7 +250,8 @@ typedef struct {
   // The caller's HC_ABI_VERSION.
   uint32_t abi_version;
   // moqt://host[:port]/session, or without a session to list the relay's. The default port is
-  // 443.
+  // 443. The keys of an encrypted session follow as #e2e=ID.SECRET,…; they are not sent. With keys,
+  // sessions that are not encrypted are refused.
   const char *url;
   // SHA-256 of the relay's certificate, hex; null or "" uses the public CAs.
   const char *certificate_hash;

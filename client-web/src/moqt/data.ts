@@ -239,6 +239,8 @@ export interface Datagram {
   readonly alias: bigint;
   readonly group: bigint;
   readonly object: bigint;
+  /** undefined: the track's default priority. */
+  readonly priority: number | undefined;
   /** Last object of its group. */
   readonly endOfGroup: boolean;
   readonly status: ObjectStatus;
@@ -257,7 +259,7 @@ export function parseDatagram(b: Uint8Array): Datagram | null {
     const alias = r.varint();
     const group = r.varint();
     const object = t & 0x04 ? 0n : r.varint();
-    if (!(t & 0x08)) r.u8(); // priority
+    const priority = t & 0x08 ? undefined : r.u8();
     let properties = none;
     if (t & 0x01) {
       const before = r.pos;
@@ -270,7 +272,8 @@ export function parseDatagram(b: Uint8Array): Datagram | null {
       if (r.left > 0) throw violation(`${r.left} bytes after the status of a datagram`);
       if (status !== "normal" && properties !== none) throw violation("properties on an object that is a status");
     }
-    return { alias, group, object, endOfGroup: (t & 0x02) !== 0, status, properties, payload: r.take(r.left) };
+    const endOfGroup = (t & 0x02) !== 0;
+    return { alias, group, object, priority, endOfGroup, status, properties, payload: r.take(r.left) };
   } catch (e) {
     if (e instanceof ShortError) throw violation("datagram ends inside a field");
     throw e;

@@ -7,4 +7,5 @@ export { connect, ConnectError, hasQUIC, keep, type ConnectFailure, type Transpo
 export { Session, Subscription, DatagramTrack, PROTOCOLS } from "./session.ts";
 export type { ReceivedObject, TrackSink, SessionCounters } from "./session.ts";
 export type { Datagram, ObjectHeader } from "./data.ts";
+export type { ObjectOpener, OpenedObject, Opener, Place } from "./opener.ts";
 export type { Namespace, TrackName, Location, Properties } from "./message.ts";

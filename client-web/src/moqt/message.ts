@@ -136,6 +136,8 @@ export interface Properties {
   dynamicGroups?: boolean;
   /** Properties not defined by MOQT, by type. Even types have numbers, odd types have bytes. */
   other?: Map<number, bigint | Uint8Array>;
+  /** The content of Immutable Properties (§12.7), whose properties are also in the other fields. */
+  immutable?: Uint8Array;
 }
 
 /** Maximum payload of a control message, bytes (§10). */
@@ -434,6 +436,7 @@ export function readProperties(r: Reader, ofTrack: boolean, into: Properties = {
         const value = r.bytes(MAX_PAIR, "key-value pair");
         if (Number(type) === IMMUTABLE) {
           if (nested) throw new WireError(SessionCode.KEY_VALUE_FORMATTING_ERROR, "nested immutable properties");
+          into.immutable = value.slice();
           readProperties(new Reader(value), ofTrack, into, true);
         } else {
           keep(into, type, value.slice());

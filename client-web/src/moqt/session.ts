@@ -40,6 +40,7 @@ import {
   type TrackName,
   type Version,
 } from "./message.ts";
+import { MAX_SEALING, type ObjectOpener, type OpenedObject, type Opener } from "./opener.ts";
 import { QMuxSocket, StreamReset, type Bidirectional, type Transport } from "./qmux.ts";
 
 /** ALPN identifiers of the supported drafts (§3.1), preferred first. */
@@ -89,6 +90,16 @@ export interface TrackSink {
   received?(bytes: number): void;
 }
 
+/** How the objects of a subscription or fetch are decrypted. */
+interface Encrypted {
+  readonly opener: ObjectOpener;
+  /** The track's publisher priority. */
+  readonly priority: number;
+}
+
+/** Publisher priority of tracks that name none (§12.4). */
+const DEFAULT_PRIORITY = 128;
+
 /**
  * Assembles an object's payload. Memory grows with the bytes received, not with the announced
  * length.
@@ -99,11 +110,18 @@ class Collector implements ObjectSink {
   #header: ObjectHeader | undefined;
   #buf = new Uint8Array(0);
   #have = 0;
+  #delivered: Promise<void> = Promise.resolve();
 
   constructor(
     readonly sink: TrackSink,
     readonly wanted: (h: ObjectHeader) => boolean = () => true,
+    readonly encrypted?: Encrypted,
   ) {}
+
+  /** Resolves once the objects so far are decrypted and delivered. */
+  get delivered(): Promise<void> | undefined {
+    return this.encrypted && this.#delivered;
+  }
 
   get group(): bigint | undefined {
     return this.#header?.group;
@@ -117,7 +135,7 @@ class Collector implements ObjectSink {
     this.#header = h;
     this.#have = 0;
     if (this.refused !== undefined) return;
-    if (h.length > BigInt(this.sink.maxObject)) {
+    if (h.length > BigInt(this.sink.maxObject + (this.encrypted ? MAX_SEALING : 0))) {
       this.refused = StreamCode.EXCESSIVE_LOAD;
       return;
     }
@@ -145,9 +163,19 @@ class Collector implements ObjectSink {
   }
 
   #finish(): void {
-    const { group, subgroup, id, status, properties, datagram } = this.#header!;
-    this.sink.object({ group, subgroup, id, status, properties, payload: this.#buf, datagram });
+    const { group, subgroup, id, status, properties, datagram, priority } = this.#header!;
+    const payload = this.#buf;
     this.#buf = new Uint8Array(0);
+    const deliver = (o: OpenedObject): void =>
+      this.sink.object({ group, subgroup, id, status, properties: o.properties, payload: o.payload, datagram });
+    const { encrypted } = this;
+    if (!encrypted || status !== "normal") return deliver({ properties, payload });
+    const place = { group, id, priority: priority ?? encrypted.priority };
+    const opened = encrypted.opener.open(place, properties, payload);
+    this.#delivered = this.#delivered.then(async () => {
+      const o = await opened;
+      if (o && o.payload.length <= this.sink.maxObject && this.wanted(this.#header!)) deliver(o);
+    });
   }
 }
 
@@ -252,6 +280,10 @@ export class Subscription {
   alias: bigint | undefined;
   largest: Location | undefined;
   properties: Properties = {};
+  /** Set if the track is encrypted. */
+  opener: ObjectOpener | undefined;
+  /** Resolves once the datagrams so far are decrypted and delivered. */
+  delivered: Promise<void> = Promise.resolve();
   /** Number of updates that the publisher has not answered yet. */
   #unanswered = 0;
   /** Resolves with the reason once the subscription ends. */
@@ -291,6 +323,11 @@ export class Subscription {
     this.#unanswered++;
     // Reading the stream reports the error.
     this.request.send(encodeUpdate(this.session.takeId(), u)).catch(() => {});
+  }
+
+  /** @internal */
+  get encrypted(): Encrypted | undefined {
+    return this.opener && { opener: this.opener, priority: this.properties.priority ?? DEFAULT_PRIORITY };
   }
 
   /** @internal The publisher answered an update (§10.9). */
@@ -368,6 +405,8 @@ export interface ConnectOptions {
   readonly token?: string;
   /** Subset of PROTOCOLS to offer; all by default. */
   readonly protocols?: readonly string[];
+  /** Decrypts what is received. */
+  readonly opener?: Opener;
 }
 
 export class Session {
@@ -393,7 +432,7 @@ export class Session {
   readonly #tracks = new Map<string, Subscription>();
   readonly #early = new Map<bigint, ((s: Subscription | undefined) => void)[]>();
   readonly #waiting = new Set<(why: SessionError) => void>();
-  readonly #fetches = new Map<bigint, TrackSink>();
+  readonly #fetches = new Map<bigint, { readonly sink: TrackSink; readonly encrypted: Encrypted | undefined }>();
   readonly #fetchDone = new Map<bigint, { done: () => void; cut: (why: Error) => void }>();
   #nearly = 0;
   #nextRequest = 0n;
@@ -410,6 +449,7 @@ export class Session {
     readonly transport: Transport,
     /** The negotiated draft. */
     readonly version: Version,
+    private readonly opener: Opener | undefined,
   ) {
     this.closed = new Promise((resolve) => (this.#end = resolve));
     this.goaway = new Promise((resolve) => (this.#leave = resolve));
@@ -451,7 +491,7 @@ export class Session {
         false,
       );
     }
-    const s = new Session(transport, version);
+    const s = new Session(transport, version, o.opener);
     const ready = new Promise<void>((resolve) => (s.#ready = resolve));
     void s.#watch();
     void s.#acceptUni();
@@ -572,7 +612,7 @@ export class Session {
           reader.cancel(streamError(StreamCode.CANCELLED)).catch(() => {});
           return;
         }
-        const collector = new Collector(sub.sink, () => !sub.ended);
+        const collector = new Collector(sub.sink, () => !sub.ended, sub.encrypted);
         const parser = new SubgroupParser(head.header, collector);
         await this.#pump(reader, rest, parser, collector, head.header.group, (e) => sub.finish(e));
       }
@@ -604,7 +644,9 @@ export class Session {
         this.heard = performance.now();
         if (done) break;
         parser.push(value);
+        if (collector.delivered) await collector.delivered;
       }
+      if (collector.delivered) await collector.delivered;
       if (parser.boundary) return true;
       malformed(new MalformedTrackError("a data stream ends inside an object"));
       this.counters.malformed++;
@@ -726,7 +768,18 @@ export class Session {
       return;
     }
     sub.sink.received?.(d.payload.length);
-    sub.sink.datagram(d);
+    if (sub.encrypted && d.status === "normal") this.#openDatagram(sub, sub.encrypted, d);
+    else sub.sink.datagram(d);
+  }
+
+  /** Decrypts a datagram, and delivers it after those before it. */
+  #openDatagram(sub: Subscription, { opener, priority }: Encrypted, d: Datagram): void {
+    const place = { group: d.group, id: d.object, priority: d.priority ?? priority };
+    const opened = opener.open(place, d.properties, d.payload.slice());
+    sub.delivered = sub.delivered.then(async () => {
+      const o = await opened;
+      if (o && !sub.ended) sub.sink.datagram?.({ ...d, properties: o.properties, payload: o.payload });
+    });
   }
 
   /** @internal */
@@ -850,6 +903,7 @@ export class Session {
       sub.alias = ok.alias;
       sub.largest = ok.parameters.largest;
       sub.properties = ok.properties;
+      sub.opener = this.opener?.openTrack(track, Promise.resolve(ok.properties));
     } catch (e) {
       this.#fail(e);
       const why = e instanceof Error ? e : new Error(String(e));
@@ -907,10 +961,10 @@ export class Session {
     const r = await this.#request();
     const id = this.takeId();
     const over = new Promise<void>((resolve) => this.#fetchDone.set(id, { done: resolve, cut: () => resolve() }));
-    this.#fetches.set(id, sub.sink);
+    const accepted = this.#expect(id, sub.track, sub.sink);
     try {
       await r.send(encodeJoiningFetch(id, sub.id, 0, priority));
-      await this.#answer(r, "fetchOk", "FETCH", extraWait);
+      accepted((await this.#answer(r, "fetchOk", "FETCH", extraWait)).properties);
       await withTimeout(over, REQUEST_TIMEOUT, "FETCH");
       r.end();
     } finally {
@@ -939,11 +993,16 @@ export class Session {
       signal?.addEventListener("abort", () => reject(signal.reason), { once: true });
     });
     over.catch(() => {}); // the request may fail before anyone awaits this
-    this.#fetches.set(id, { ...sink, accept: (h) => !signal?.aborted && sink.accept?.(h) !== false });
+    const accepted = this.#expect(id, track, {
+      ...sink,
+      accept: (h) => !signal?.aborted && sink.accept?.(h) !== false,
+      object: (o) => signal?.aborted || sink.object(o),
+    });
     try {
       signal?.throwIfAborted();
       await r.send(encodeFetch(id, track, first, last, o.priority, o.objects));
-      await Promise.race([this.#answer(r, "fetchOk", "FETCH"), over]);
+      const answer = this.#answer(r, "fetchOk", "FETCH").then((ok) => accepted(ok.properties));
+      await Promise.race([answer, over]);
       await this.#orClosed(over);
       r.end();
     } catch (e) {
@@ -955,13 +1014,22 @@ export class Session {
     }
   }
 
+  /** Registers a fetch. The returned function takes the track's properties from the answer. */
+  #expect(id: bigint, track: TrackName, sink: TrackSink): (p: Properties) => void {
+    let accepted!: (p: Properties) => void;
+    const properties = new Promise<Properties>((resolve) => (accepted = resolve));
+    const opener = this.opener?.openTrack(track, properties);
+    this.#fetches.set(id, { sink, encrypted: opener && { opener, priority: DEFAULT_PRIORITY } });
+    return accepted;
+  }
+
   async #readFetch(reader: ReadableStreamDefaultReader<Uint8Array>, rest: Uint8Array, id: bigint): Promise<void> {
-    const sink = this.#fetches.get(id);
-    if (!sink) {
+    const fetch = this.#fetches.get(id);
+    if (!fetch) {
       reader.cancel(streamError(StreamCode.CANCELLED)).catch(() => {});
       return;
     }
-    const collector = new Collector(sink);
+    const collector = new Collector(fetch.sink, undefined, fetch.encrypted);
     const complete = await this.#pump(reader, rest, new FetchParser(collector), collector, undefined, () => {});
     const over = this.#fetchDone.get(id);
     if (complete) over?.done();

@@ -52,6 +52,8 @@ export function messageFor(
         title: "This browser cannot play it",
         advice: `${detail} Open the link in a current Chrome, Edge, Firefox or Safari.`,
       };
+    case "encrypted":
+      return { title: "This link cannot open the session", advice: detail };
     case "foreign":
       return { title: "Published by another program", advice: `“${session}” at ${host}: ${detail}` };
     case "graphics":

@@ -300,6 +300,7 @@ export class Page {
       streams_cut: t?.cut ?? 0,
       streams_refused: t?.refused ?? 0,
       streams_malformed: t?.malformed ?? 0,
+      encryption: t?.encryption ?? null,
       reconnects: t?.reconnects ?? 0,
       rtt_ms: round(t?.rtt ?? 0, 2),
       clock: {

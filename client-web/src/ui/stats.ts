@@ -1,6 +1,7 @@
 import type { MeterSnapshot } from "./hud/meter.ts";
 import type { Look } from "../scene/points.ts";
 import type { PartsCounts } from "../media/points/parts.ts";
+import type { EncryptionCounters } from "../media/session/encryption.ts";
 import type { Phase } from "../media/session/messages.ts";
 import type { SoundStats } from "./sound.ts";
 import type { VideoStats } from "./video.ts";
@@ -47,6 +48,8 @@ export interface Stats extends MeterSnapshot {
   readonly streams_cut: number;
   readonly streams_refused: number;
   readonly streams_malformed: number;
+  /** Objects of an encrypted session; null without keys. */
+  readonly encryption: EncryptionCounters | null;
   readonly reconnects: number;
   readonly rtt_ms: number;
   readonly clock: { readonly offset_ms: number | null; readonly error_ms: number | null };

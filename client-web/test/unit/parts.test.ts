@@ -66,7 +66,9 @@ describe("frames in datagrams", () => {
     const properties = { other: new Map<number, bigint | Uint8Array>([[0x6863706c, 9n]]) };
     const payload = Uint8Array.of(1);
     expect(
-      partOf({ alias: 1n, group: 2n, object: 3n, endOfGroup: true, status: "normal", properties, payload }),
+      partOf({
+        alias: 1n, group: 2n, object: 3n, priority: 96, endOfGroup: true, status: "normal", properties, payload,
+      }),
     ).toEqual({ group: 2n, object: 3n, endOfGroup: true, length: 9n, payload });
     expect(
       partOf({ group: 2n, subgroup: 0n, id: 4n, status: "normal", properties: {}, payload, datagram: true }),

@@ -123,6 +123,28 @@ func (p Properties) All() iter.Seq[KeyValue] {
 	}
 }
 
+// Immutable returns the content of Immutable Properties, or nil.
+func (p Properties) Immutable() Properties {
+	outer := newPairs(p)
+	for kv, ok := outer.next(); ok; kv, ok = outer.next() {
+		if kv.Type == PropertyImmutable {
+			return kv.Bytes
+		}
+	}
+	return nil
+}
+
+// MutableInt is Int without the properties in Immutable Properties.
+func (p Properties) MutableInt(t uint64) (v uint64, ok bool) {
+	outer := newPairs(p)
+	for kv, ok := outer.next(); ok; kv, ok = outer.next() {
+		if kv.Type == t {
+			return kv.Int, true
+		}
+	}
+	return 0, false
+}
+
 // Int returns the value of the first property of the even type t.
 func (p Properties) Int(t uint64) (v uint64, ok bool) {
 	for kv := range p.All() {

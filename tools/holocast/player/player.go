@@ -26,6 +26,7 @@ import (
 	"holocast/internal/pointcloud"
 	"holocast/internal/qoe"
 	"holocast/internal/render"
+	"holocast/internal/secureobjects"
 	"holocast/internal/trace"
 	"holocast/tools/holocast/player/sound"
 	"holocast/tools/holocast/player/sphere"
@@ -61,7 +62,10 @@ type Config struct {
 	// Quality for all.
 	View   *View
 	Tracer *trace.Tracer // traces sampled frames; nil = none
-	Log    *slog.Logger  // nil = slog.Default
+	// Decrypt decrypts the session; the connections given to Play use it as their Opener. nil plays
+	// only sessions that are not encrypted.
+	Decrypt *secureobjects.Viewer
+	Log     *slog.Logger // nil = slog.Default
 }
 
 // ShownFrame describes a displayed frame.
@@ -184,11 +188,20 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 	var current *catalog.Catalog
 	following := false // the recording's catalog
 	selected := p.selection.wait()
+	var undecryptable <-chan struct{}
+	if p.cfg.Decrypt != nil {
+		undecryptable = p.cfg.Decrypt.Failed()
+	}
 	for going := true; going; {
 		select {
+		case <-undecryptable:
+			return fail(p.cfg.Decrypt.Err())
 		case u, ok := <-updates:
 			if going = ok; !ok {
 				continue
+			}
+			if u.Encrypted() {
+				return fail(secureobjects.ErrNoKey)
 			}
 			current = u.Catalog
 			p.recorded.isReplay(u.replayed)

@@ -44,6 +44,14 @@ type Report struct {
 	Sound *sound.Report `json:"sound,omitempty"`
 	// Recording reports playback of the recording; nil for live sessions.
 	Recording *Recording `json:"recording,omitempty"`
+	// Encryption counts the objects of an encrypted session; nil without Config.Decrypt.
+	Encryption *Encryption `json:"encryption,omitempty"`
+}
+
+// Encryption counts the objects of an encrypted session.
+type Encryption struct {
+	Opened  uint64            `json:"opened"`
+	Refused map[string]uint64 `json:"refused,omitempty"` // by secureobjects.Reason
 }
 
 // Snapshot returns the report for the whole run.
@@ -55,6 +63,10 @@ func (p *Player) Live(now time.Time) Report { return p.report(p.meter.Live(now),
 func (p *Player) report(s qoe.Snapshot, now time.Time) Report {
 	r := Report{Snapshot: s, DelayFrom: "capture", Clock: "relay", Recording: p.recordingReport()}
 	feeds := p.all()
+	if v := p.cfg.Decrypt; v != nil {
+		s := v.Stats()
+		r.Encryption = &Encryption{s.Opened, s.Map()}
+	}
 	r.Selection = p.selectionReport()
 	r.DepthErrorMM = p.depthError()
 	p.mu.Lock()

@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -153,13 +154,20 @@ impl HcClient {
         named.sort();
         named.dedup();
         let session = target.session.clone().filter(|_| c.flags & HC_LIST_SESSIONS == 0);
-        let config = Config { session, named, viewer, delivery_timeout_ms: c.delivery_timeout_ms };
+        let keys = match target.keys.as_deref() {
+            None => HashMap::new(),
+            Some(text) => media::encryption::parse_keys(text)
+                .ok_or_else(|| Fault::new(HC_E_URL, "the key after #e2e= is damaged; copy the whole link"))?,
+        };
+        let sealing = if keys.is_empty() { 0 } else { media::encryption::SEALING };
+        let config = Config { session, named, viewer, delivery_timeout_ms: c.delivery_timeout_ms, keys };
         let options = Options {
             target,
             pinned,
             insecure: c.flags & HC_INSECURE != 0,
             implementation: concat!("holocast-unity ", env!("CARGO_PKG_VERSION")).to_owned(),
             pool: shared.pool.clone(),
+            sealing,
         };
         let handle = Arc::new(Handle::default());
         let waker = handle.clone();

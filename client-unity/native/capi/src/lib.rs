@@ -188,7 +188,8 @@ pub struct HcConfig {
     /// The caller's HC_ABI_VERSION.
     pub abi_version: u32,
     /// moqt://host[:port]/session, or without a session to list the relay's. The default port is
-    /// 443.
+    /// 443. The keys of an encrypted session follow as #e2e=ID.SECRET,…; they are not sent. With keys,
+    /// sessions that are not encrypted are refused.
     pub url: *const c_char,
     /// SHA-256 of the relay's certificate, hex; null or "" uses the public CAs.
     pub certificate_hash: *const c_char,

@@ -511,3 +511,38 @@ fn error_messages() {
     };
     assert_eq!((played, waits.error().as_str()), (HC_E_STATE, "the session has no seekable recording"));
 }
+
+/// An encrypted session, with the key in the URL, with another, and without.
+#[test]
+fn encrypted_session() {
+    let _lock = lock_shared();
+    let port = free_port();
+    let _relay = relay(port, &[]);
+    let url = url(port);
+    let folder = std::env::temp_dir().join(format!("holocast-e2e-{}", std::process::id()));
+    let file = folder.join("session.key");
+    std::fs::create_dir(&folder).unwrap();
+    let path = file.to_str().unwrap();
+    Process::start("holocast", &["key", path]).wait();
+    let keys = std::fs::read_to_string(&file).unwrap();
+    let key = keys.lines().last().unwrap().replace(' ', ".");
+    let args = ["--source", "synthetic", "--fps", "5", "--e2e-key", path, "--http", "", &url];
+    let _camera = Process::start("capture-server", &args);
+
+    let client = Open::url(&format!("{url}#e2e={key}")).open().unwrap();
+    client.subscribe(HC_ALL_CAMERAS, "");
+    client.wait(HC_PHASE_LIVE);
+    for f in client.frames(0, 3) {
+        assert!(f.points > 10_000);
+    }
+    for (fragment, why) in
+        [("", "the session is encrypted"), ("#e2e=1.AAECAwQFBgcICQoLDA0ODw", "key 1 has another secret")]
+    {
+        let other = Open::url(&format!("{url}{fragment}")).open().unwrap();
+        other.wait(HC_PHASE_REFUSED);
+        assert!(other.error().contains(why), "{}", other.error());
+    }
+    let (_, damaged) = Open::url(&format!("{url}#e2e=1.AA")).open().err().unwrap();
+    assert!(damaged.contains("damaged"), "{damaged}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}

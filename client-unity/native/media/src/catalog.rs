@@ -115,6 +115,8 @@ pub struct Catalog {
     pub tracks: Vec<Track>,
     /// The broadcast has ended.
     pub complete: bool,
+    /// This is what relays see of an encrypted session's catalog.
+    pub encrypted: bool,
     /// The session has a pose track.
     pub has_poses: bool,
     /// 360° video (docs/spec/tiles.md).
@@ -369,7 +371,12 @@ fn read(doc: &Map<String, Value>) -> Parsed<Catalog> {
         }
     }
     let mut cameras: BTreeMap<u16, Vec<Track>> = BTreeMap::new();
-    let mut c = Catalog { complete: doc.get("isComplete") == Some(&Value::Bool(true)), ..Catalog::default() };
+    let complete = doc.get("isComplete") == Some(&Value::Bool(true));
+    let encrypted = doc.get("hcsealed").is_some_and(|v| !v.is_null());
+    let mut c = Catalog { complete, encrypted, ..Catalog::default() };
+    if encrypted {
+        return Ok(c); // it does not describe the tracks
+    }
     for (i, v) in array(doc.get("tracks"), "$.tracks", MAX_TRACKS)?.iter().enumerate() {
         let path = format!("$.tracks[{i}]");
         let f = Fields { o: object(v, &path)?, path: &path };

@@ -650,6 +650,7 @@ mod tests {
                 group,
                 subgroup: 0,
                 id,
+                priority: None,
                 status: moqt::ObjectStatus::Normal,
                 properties: moqt::Properties::default(),
                 payload: vec![1],

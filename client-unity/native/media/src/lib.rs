@@ -4,6 +4,7 @@
 
 pub mod catalog;
 pub mod clock;
+pub mod encryption;
 mod feed;
 pub mod meter;
 mod mosaic;

@@ -550,6 +550,7 @@ mod tests {
             group,
             subgroup: 0,
             id,
+            priority: None,
             status: ObjectStatus::Normal,
             properties: Properties { payload_length: length, ..Properties::default() },
             payload,

@@ -18,6 +18,7 @@ use moqt::{
 
 use crate::catalog::{parse_poses, Catalog, CatalogReader, Timeline, Track, MAX_SIZE, POSE_TRACK};
 use crate::clock::{self, Rtt};
+use crate::encryption::{Encryption, NO_KEY};
 use crate::feed::{Feed, FeedOutput, Job, Source};
 use crate::parts;
 use crate::playback::{Action, Part, Playback};
@@ -58,6 +59,9 @@ const RECORDING: &str = "recording";
 /// Maximum size of a clock object; later versions may append fields.
 const MAX_STAMP: usize = 1024;
 
+/// Maximum of the catalog's objects that wait for the answer to its subscription.
+const MAX_UNOPENED: usize = 16;
+
 /// Settings of a player.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
@@ -69,6 +73,9 @@ pub struct Config {
     pub viewer: String,
     /// Delivery timeout of objects, ms; 0 uses the catalog's.
     pub delivery_timeout_ms: u32,
+    /// Secrets of an encrypted session by the ID of their key ([`crate::encryption::parse_keys`]). With
+    /// keys, the player refuses sessions that are not encrypted.
+    pub keys: HashMap<u32, Vec<u8>>,
 }
 
 /// Identifies a connection between driver and player.
@@ -181,6 +188,9 @@ pub struct Player {
     view: view::ViewSelection,
     receipts: u64,
     receipts_track: TrackName,
+    encryption: Option<Encryption>,
+    /// Objects of the catalog that arrived before the answer to its subscription.
+    unopened: Vec<Object>,
 }
 
 impl Player {
@@ -213,8 +223,13 @@ impl Player {
             view: view::ViewSelection::default(),
             receipts: 0,
             receipts_track: TrackName::default(),
+            encryption: None,
+            unopened: Vec::new(),
             config,
         };
+        if !p.config.keys.is_empty() && p.config.session.is_some() {
+            p.encryption = Some(Encryption::new(p.namespace(), p.config.keys.clone()));
+        }
         p.receipts_track = p.track(&format!("receipts/{}", p.config.viewer));
         p
     }
@@ -411,7 +426,12 @@ impl Player {
     }
 
     /// Handles an event of a session.
-    pub fn event(&mut self, now: Nanos, link: Link, s: &mut Session, e: Event) {
+    pub fn event(&mut self, now: Nanos, link: Link, s: &mut Session, mut e: Event) {
+        if let Event::Object(o) = &mut e {
+            if !self.open(link, s, o) {
+                return;
+            }
+        }
         let old = !self.current(link);
         let connection = if old { self.previous.as_mut().filter(|c| c.link == link) } else { self.connection.as_mut() };
         let Some(c) = connection else { return };
@@ -450,6 +470,11 @@ impl Player {
         match e {
             Event::Subscribed { largest, properties, .. } => {
                 self.subscribed(now, s, request, purpose, largest, &properties);
+                if purpose == Purpose::Catalog {
+                    for o in std::mem::take(&mut self.unopened) {
+                        self.event(now, link, s, Event::Object(o));
+                    }
+                }
             }
             Event::Object(o) => self.object(now, s, purpose, o),
             Event::Cut { group, remote, .. } => {
@@ -481,6 +506,37 @@ impl Player {
             Event::Ended { why, .. } => self.ended(now, s, purpose, &why),
             Event::Namespace { added, suffix, .. } => self.session_listed(purpose, added, &suffix),
             Event::Published { .. } | Event::Ready { .. } | Event::Goaway { .. } | Event::Closed { .. } => {}
+        }
+    }
+
+    /// Decrypts an object in place. Returns false if it is refused or must wait.
+    fn open(&mut self, link: Link, s: &Session, o: &mut Object) -> bool {
+        let Some(encryption) = &mut self.encryption else { return true };
+        let connection = self.connection.iter().chain(&self.previous).find(|c| c.link == link);
+        let (Some((track, priority)), Some(c)) = (s.track(o.request), connection) else { return false };
+        let catalog = c.requests.get(&o.request) == Some(&Purpose::Catalog);
+        let replayed = c.replayed.get(&o.request).copied();
+        if catalog && replayed.is_none() {
+            // The joining FETCH may be answered before the SUBSCRIBE.
+            if self.unopened.len() < MAX_UNOPENED {
+                self.unopened.push(o.clone());
+            }
+            return false;
+        }
+        let replayed = replayed.unwrap_or(self.shared.with_status(|s| s.replayed));
+        match encryption.open(link.0, track, priority, replayed, o) {
+            Ok(()) => true,
+            Err(why) => {
+                self.shared.pool.give(std::mem::take(&mut o.payload));
+                if let Some(why) = why {
+                    if catalog {
+                        self.waiting_from = None;
+                        self.enter(Phase::Refused);
+                    }
+                    self.shared.note_error(&why);
+                }
+                false
+            }
         }
     }
 
@@ -771,6 +827,11 @@ impl Player {
             return self.set_recording(now, s, Some(catalog));
         }
         self.waiting_from = None;
+        if catalog.encrypted {
+            self.enter(Phase::Refused);
+            self.shared.note_error(NO_KEY);
+            return;
+        }
         if catalog.complete {
             self.set_recording(now, s, None);
             self.drop_feeds(s);

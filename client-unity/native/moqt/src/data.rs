@@ -46,6 +46,8 @@ pub struct SubgroupHeader {
     pub group: u64,
     /// None: the ID of the first object.
     pub subgroup: Option<u64>,
+    /// Publisher priority; None: the track's.
+    pub priority: Option<u8>,
     has_properties: bool,
 }
 
@@ -63,10 +65,9 @@ impl StreamHeader {
                     1 => None,
                     _ => Some(r.varint()?),
                 };
-                if t & 0x20 == 0 {
-                    r.u8()?; // publisher priority, unused
-                }
-                Ok(StreamHeader::Subgroup(SubgroupHeader { alias, group, subgroup, has_properties: t & 1 != 0 }))
+                let priority = if t & 0x20 == 0 { Some(r.u8()?) } else { None };
+                let has_properties = t & 1 != 0;
+                Ok(StreamHeader::Subgroup(SubgroupHeader { alias, group, subgroup, priority, has_properties }))
             }
             t => Err(violation(format!("unknown stream type {t:#x}")).into()),
         }
@@ -99,6 +100,8 @@ pub struct ObjectHeader {
     pub length: u64,
     /// Object properties.
     pub properties: Properties,
+    /// Publisher priority; None: the track's.
+    pub priority: Option<u8>,
     /// Fetched, but originally published as a datagram.
     pub datagram: bool,
 }
@@ -138,7 +141,7 @@ pub trait Sink {
 #[derive(Debug, Clone)]
 enum Order {
     Subgroup { header: SubgroupHeader, last: Option<u64>, subgroup: Option<u64>, ended: bool },
-    Fetch { last: Option<Location>, subgroup: Option<u64>, has_priority: bool },
+    Fetch { last: Option<Location>, subgroup: Option<u64>, priority: Option<u8> },
 }
 
 /// Parses the objects of a data stream after its header.
@@ -157,7 +160,7 @@ impl Parser {
 
     /// Parser of a fetch stream in ascending order (§11.4.4).
     pub fn fetch() -> Self {
-        Self::new(Order::Fetch { last: None, subgroup: None, has_priority: false })
+        Self::new(Order::Fetch { last: None, subgroup: None, priority: None })
     }
 
     fn new(order: Order) -> Self {
@@ -250,17 +253,18 @@ impl Parser {
                     status,
                     length,
                     properties,
+                    priority: header.priority,
                     datagram: false,
                 }))
             }
-            Order::Fetch { last, subgroup, has_priority } => fetched(r, last, subgroup, has_priority),
+            Order::Fetch { last, subgroup, priority } => fetched(r, last, subgroup, priority),
         }
     }
 }
 
 /// Reads the header of a fetch stream entry (§11.4.4).
 fn fetched(
-    r: &mut Reader<'_>, last: &mut Option<Location>, subgroup: &mut Option<u64>, has_priority: &mut bool,
+    r: &mut Reader<'_>, last: &mut Option<Location>, subgroup: &mut Option<u64>, priority: &mut Option<u8>,
 ) -> Read<Option<ObjectHeader>> {
     let follows = |l: Location| match *last {
         Some(p) if l <= p => Err(violation(format!(
@@ -309,9 +313,8 @@ fn fetched(
         (true, false) => prior.object.checked_add(r.varint()?),
     };
     let id = id.ok_or_else(beyond)?;
-    if flags & 0x10 != 0 {
-        r.u8()?;
-    } else if !*has_priority {
+    let own = if flags & 0x10 != 0 { Some(r.u8()?) } else { *priority };
+    if own.is_none() {
         return Err(violation("fetch object refers to a prior priority").into());
     }
     let properties = if flags & 0x20 != 0 { object_properties(r)? } else { Properties::default() };
@@ -320,9 +323,18 @@ fn fetched(
     follows(l)?;
     *last = Some(l);
     *subgroup = sub;
-    *has_priority = true;
+    *priority = own;
     let status = ObjectStatus::Normal;
-    Ok(Some(ObjectHeader { group, subgroup: sub.unwrap_or(0), id, status, length, properties, datagram }))
+    Ok(Some(ObjectHeader {
+        group,
+        subgroup: sub.unwrap_or(0),
+        id,
+        status,
+        length,
+        properties,
+        priority: own,
+        datagram,
+    }))
 }
 
 /// An object in a datagram (§11.3.1).
@@ -334,6 +346,8 @@ pub struct Datagram<'a> {
     pub group: u64,
     /// Object ID.
     pub object: u64,
+    /// Publisher priority; None: the track's.
+    pub priority: Option<u8>,
     /// This is the group's last object.
     pub end_of_group: bool,
     /// Object status.
@@ -363,9 +377,7 @@ impl<'a> Datagram<'a> {
         }
         let (alias, group) = (r.varint()?, r.varint()?);
         let object = if t & 0x04 == 0 { r.varint()? } else { 0 };
-        if t & 0x08 == 0 {
-            r.u8()?; // publisher priority, unused
-        }
+        let priority = if t & 0x08 == 0 { Some(r.u8()?) } else { None };
         let mut properties = Properties::default();
         if t & 0x01 != 0 {
             let before = r.pos();
@@ -388,6 +400,7 @@ impl<'a> Datagram<'a> {
             alias,
             group,
             object,
+            priority,
             end_of_group: t & 0x02 != 0,
             status: is,
             properties,

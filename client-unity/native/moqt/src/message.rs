@@ -189,8 +189,21 @@ pub struct Properties {
     pub previous: Option<Vec<u8>>,
     /// Type of a mandatory track property (§2.5.1), if any. None is supported.
     pub unknown_mandatory: Option<u64>,
+    /// Default publisher priority of a track (§12.4).
+    pub priority: Option<u8>,
+    /// Content of Immutable Properties (§12.7). Its properties are in the other fields too.
+    pub immutable: Option<Vec<u8>>,
+    /// Group in which a replay's encrypted object was recorded (docs/spec/encryption.md).
+    pub original_group: Option<u64>,
     /// At least one property is present.
     pub any: bool,
+}
+
+impl Properties {
+    /// Parses the properties of an object.
+    pub fn parse(b: &[u8]) -> Read<Properties> {
+        properties(b, false)
+    }
 }
 
 /// A message from the peer.
@@ -489,6 +502,7 @@ const GROUP_ORDER: u64 = 0x22;
 const DYNAMIC_GROUPS: u64 = 0x30;
 const MSF_COMPRESSION: u64 = 0x78;
 const REPLAYED: u64 = 0x6863_7270;
+const ORIGINAL_GROUP: u64 = 0x6863_6772;
 const TIMESTAMP: u64 = 0x0a;
 const VIDEO_CONFIG: u64 = 0x0d;
 const PAYLOAD_LENGTH: u64 = 0x6863_706c;
@@ -528,6 +542,7 @@ fn pairs(b: &[u8], of_track: bool, p: &mut Properties, nested: bool) -> Read<()>
                     let code = code::session::KEY_VALUE_FORMATTING_ERROR;
                     return Err(WireError { code, reason: "nested immutable properties".into() }.into());
                 }
+                p.immutable = Some(value.to_vec());
                 pairs(value, of_track, p, true)?;
             } else if kind == VIDEO_CONFIG && !of_track {
                 p.video_config = Some(value.to_vec());
@@ -547,8 +562,10 @@ fn pairs(b: &[u8], of_track: bool, p: &mut Properties, nested: bool) -> Read<()>
             DYNAMIC_GROUPS if of_track && value > 1 => {
                 return Err(violation(format!("dynamic groups {value}")).into());
             }
+            PUBLISHER_PRIORITY if of_track => p.priority = u8::try_from(value).ok(),
             DYNAMIC_GROUPS if of_track => p.dynamic_groups = value == 1,
             MSF_COMPRESSION => p.compression = Some(value),
+            ORIGINAL_GROUP if !of_track => p.original_group = Some(value),
             REPLAYED => p.replayed = value != 0,
             TIMESTAMP if !of_track => p.timestamp = Some(value),
             PAYLOAD_LENGTH => p.payload_length = Some(value),

@@ -61,6 +61,8 @@ pub struct Object {
     pub subgroup: u64,
     /// Object ID.
     pub id: u64,
+    /// Publisher priority; None: the track's.
+    pub priority: Option<u8>,
     /// Object status.
     pub status: ObjectStatus,
     /// Object properties.
@@ -79,6 +81,7 @@ impl Object {
             group: d.group,
             subgroup: 0,
             id: d.object,
+            priority: d.priority,
             status: d.status,
             properties: d.properties.clone(),
             payload: d.payload.to_vec(),
@@ -184,6 +187,9 @@ pub enum Event {
     },
 }
 
+/// Publisher priority of tracks that name none (§12.4).
+const DEFAULT_PRIORITY: u8 = 128;
+
 /// Limits on the resources a session uses for its peer.
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -205,6 +211,8 @@ pub struct Limits {
     pub done: Nanos,
     /// Timeout for the objects of a FETCH.
     pub fetch: Nanos,
+    /// Bytes that encryption may add to an object; 0 for sessions that are not encrypted.
+    pub sealing: usize,
 }
 
 impl Default for Limits {
@@ -219,6 +227,7 @@ impl Default for Limits {
             orphan: 2_000 * MS,
             done: 2_000 * MS,
             fetch: 20_000 * MS,
+            sealing: 0,
         }
     }
 }
@@ -384,6 +393,7 @@ impl Collecting<'_> {
             group: h.group,
             subgroup: h.subgroup,
             id: h.id,
+            priority: h.priority,
             status: h.status,
             properties: h.properties,
             payload: std::mem::take(&mut self.c.buf),
@@ -462,6 +472,9 @@ pub struct Session {
     goaway: bool,
     refuses_changes: bool,
     counters: Counters,
+    /// Tracks of subscriptions and fetches, and their publisher priority, until the application has
+    /// seen their last event.
+    tracks: HashMap<Request, (TrackName, u8)>,
 }
 
 impl Session {
@@ -486,6 +499,7 @@ impl Session {
             goaway: false,
             refuses_changes: false,
             counters: Counters::default(),
+            tracks: HashMap::new(),
         };
         let control = s.key();
         s.outputs.push_back(Output::OpenUni(control));
@@ -505,7 +519,23 @@ impl Session {
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        let e = self.events.pop_front();
+        match &e {
+            Some(Event::Failed { request, .. } | Event::Ended { request, .. }) => {
+                self.tracks.remove(request);
+            }
+            // A joining FETCH belongs to its subscription, which continues.
+            Some(Event::Fetched { request }) if !self.requests.contains_key(request) => {
+                self.tracks.remove(request);
+            }
+            _ => {}
+        }
+        e
+    }
+
+    /// The track of a subscription or fetch, and the publisher priority of objects that name none.
+    pub fn track(&self, request: Request) -> Option<(&TrackName, u8)> {
+        self.tracks.get(&request).map(|(name, priority)| (name, *priority))
     }
 
     /// Counters so far.
@@ -576,6 +606,7 @@ impl Session {
         };
         let request =
             self.ask(now, o.rendezvous_ms, Kind::Subscribe(Box::new(sub)), |id| message::subscribe(id, track, &fields));
+        self.tracks.insert(request, (track.clone(), DEFAULT_PRIORITY));
         if o.join {
             self.join(now, request, o, true);
         }
@@ -630,6 +661,7 @@ impl Session {
 
     /// Cancels a request. It causes no further events.
     pub fn cancel(&mut self, request: Request) {
+        self.tracks.remove(&request);
         let Some(pending) = self.requests.remove(&request) else { return };
         match &pending.kind {
             Kind::Publish { .. } if pending.answered => {
@@ -672,7 +704,9 @@ impl Session {
             return self.fail_early(format!("{track}: invalid track name"));
         }
         let kind = Kind::Fetch { joining: None, max_object, again: false, complete: false, data: None };
-        self.ask(now, 0, kind, |id| message::fetch(id, track, first, end, priority))
+        let request = self.ask(now, 0, kind, |id| message::fetch(id, track, first, end, priority));
+        self.tracks.insert(request, (track.clone(), DEFAULT_PRIORITY));
+        request
     }
 
     /// Subscribes to the namespaces under a prefix (§10.18).
@@ -1026,7 +1060,7 @@ impl Session {
                 Ok(())
             }
             StreamHeader::Fetch(id) => {
-                let request = Request(id);
+                let (request, sealing) = (Request(id), self.limits.sealing);
                 let Some(PendingRequest {
                     kind: Kind::Fetch { joining, max_object, complete: false, data: data @ None, .. },
                     ..
@@ -1037,7 +1071,7 @@ impl Session {
                 };
                 *data = Some(key);
                 let owner = joining.unwrap_or(request);
-                let objects = Collector::new(request, owner, true, *max_object, u64::MAX);
+                let objects = Collector::new(request, owner, true, *max_object + sealing, u64::MAX);
                 self.data(now, key, Parser::fetch(), objects, rest)
             }
             StreamHeader::Subgroup(h) => match self.aliases.get(&h.alias) {
@@ -1060,10 +1094,11 @@ impl Session {
     fn begin_subgroup(
         &mut self, now: Nanos, key: StreamKey, request: Request, h: SubgroupHeader, rest: &[u8],
     ) -> Result<(), WireError> {
+        let sealing = self.limits.sealing;
         let Some(s) = self.subscription(request) else { return Ok(()) };
         s.streams = s.streams.saturating_add(1);
         s.open.insert(key);
-        let mut objects = Collector::new(request, request, false, s.options.max_object, s.options.subgroups);
+        let mut objects = Collector::new(request, request, false, s.options.max_object + sealing, s.options.subgroups);
         objects.group = h.group;
         objects.subgroup = h.subgroup;
         if h.subgroup.is_some_and(|id| id >= objects.subgroups) {
@@ -1382,6 +1417,9 @@ impl Session {
             let name = self.subscription(other).map(|s| s.track.to_string()).unwrap_or_default();
             let code = code::session::DUPLICATE_TRACK_ALIAS;
             return Err(WireError { code, reason: format!("track alias {alias} is in use by {name}") });
+        }
+        if let (Some(t), Some(priority)) = (self.tracks.get_mut(&request), properties.priority) {
+            t.1 = priority;
         }
         let Some(PendingRequest { kind: Kind::Subscribe(s), answered, until, .. }) = self.requests.get_mut(&request)
         else {

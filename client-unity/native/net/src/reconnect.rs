@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-use moqt::{BufferPool, Config, Event, Nanos, Session};
+use moqt::{BufferPool, Config, Event, Limits, Nanos, Session};
 use tokio::sync::{mpsc, Notify};
 use tokio::task::{spawn_local, LocalSet};
 use tokio::time::Instant;
@@ -55,6 +55,8 @@ pub struct Options {
     pub implementation: String,
     /// Buffers for objects.
     pub pool: Arc<BufferPool>,
+    /// Bytes that encryption may add to an object ([`moqt::Limits::sealing`]).
+    pub sealing: usize,
 }
 
 /// Wakes and stops [`run`] from other threads.
@@ -253,7 +255,7 @@ impl<A: App + 'static> Reconnector<A> {
                     path: target.path,
                     authority: target.authority,
                     implementation: o.implementation.clone(),
-                    ..Config::default()
+                    limits: Limits { sealing: o.sealing, ..Limits::default() },
                 };
                 let session = Session::new(config, o.pool.clone(), now);
                 let link = self.next_link;

@@ -13,6 +13,8 @@ pub struct Target {
     pub path: String,
     /// Path without surrounding slashes; None if empty.
     pub session: Option<String>,
+    /// `e2e` of the URL's fragment, the keys of an encrypted session. Never sent.
+    pub keys: Option<String>,
 }
 
 const DEFAULT_PORT: u16 = 443;
@@ -27,7 +29,8 @@ impl Target {
         if !scheme.eq_ignore_ascii_case("moqt") {
             return Err(bad("must begin with moqt://"));
         }
-        let rest = rest.split('#').next().unwrap_or_default();
+        let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
+        let keys = fragment.split('&').find_map(|v| v.strip_prefix("e2e=")).map(str::to_owned);
         let at = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(at);
         if authority.contains('@') {
@@ -62,6 +65,7 @@ impl Target {
             // A query needs a path before it.
             path: if path.starts_with('?') { format!("/{path}") } else { path.to_owned() },
             session: (!session.is_empty()).then(|| unescape(session)),
+            keys,
         })
     }
 
@@ -142,6 +146,13 @@ mod tests {
             let t = Target::parse(to).unwrap().with_path_of(&home);
             assert_eq!((t.host.as_str(), t.path.as_str(), t.session.as_deref()), ("b", path, session), "{to}");
         }
+    }
+
+    #[test]
+    fn keys() {
+        let t = Target::parse("moqt://h/s?token=a#e2e=1.AAECAwQFBgcICQoLDA0ODw").unwrap();
+        assert_eq!((t.path.as_str(), t.keys.as_deref()), ("/s?token=a", Some("1.AAECAwQFBgcICQoLDA0ODw")));
+        assert_eq!(Target::parse("moqt://h/s#00ff").unwrap().keys, None);
     }
 
     #[test]

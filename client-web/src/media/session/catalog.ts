@@ -61,6 +61,8 @@ export interface Catalog {
   readonly inits: ReadonlyMap<string, InitData>;
   /** True once the broadcast has ended. */
   readonly complete: boolean;
+  /** True if this is what relays see of an encrypted session's catalog. */
+  readonly encrypted: boolean;
 }
 
 /** Property type for the compression of a catalog object (MSF §12.1). */
@@ -209,7 +211,8 @@ function readCatalog(doc: Json): Catalog {
   }
   const tracks = readTracks(doc["tracks"], "$.tracks", inits);
   if (doc["publishTracks"] != null) readTracks(doc["publishTracks"], "$.publishTracks", inits);
-  return { tracks, inits, complete: doc["isComplete"] != null && flag(doc["isComplete"], "$.isComplete") };
+  const complete = doc["isComplete"] != null && flag(doc["isComplete"], "$.isComplete");
+  return { tracks, inits, complete, encrypted: doc["hcsealed"] != null };
 }
 
 function readTracks(list: unknown, path: string, inits: ReadonlyMap<string, InitData>): Track[] {

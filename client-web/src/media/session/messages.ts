@@ -1,5 +1,6 @@
 /** Messages about a session between the page and the network worker, independent of the media. */
 import type { TransportChoice } from "../../moqt/index.ts";
+import type { EncryptionCounters } from "./encryption.ts";
 
 /** State of the session as the page displays it. */
 export type Phase =
@@ -12,6 +13,7 @@ export type Phase =
   | "listing" // no session in the link; the list is shown
   | "waiting" // connected, but nothing is published yet
   | "unplayable" // published, but this browser cannot play it
+  | "encrypted" // published, but the viewer lacks the key
   | "foreign" // published, but by a program whose media the viewer does not know
   | "graphics" // the browser has taken the GPU away from the page
   | "live"
@@ -31,6 +33,8 @@ export interface WatchOptions {
   readonly certificate: string | undefined;
   /** Token that authorizes the viewer. */
   readonly token: string | undefined;
+  /** Keys of an encrypted session, from the link (docs/encrypt-a-session.md). */
+  readonly keys: string | undefined;
   readonly receipts: boolean;
   /** Quality name, or "auto". */
   readonly quality: string;
@@ -61,6 +65,8 @@ export interface Traffic {
   /** Smoothed round-trip time, ms, from the browser or from request times. */
   readonly rtt: number;
   readonly reconnects: number;
+  /** Objects of an encrypted session: opened, and refused by reason; undefined without keys. */
+  readonly encryption: EncryptionCounters | undefined;
 }
 
 export interface ClockState {

@@ -7,6 +7,7 @@ import {
   type DatagramTrack, type Session, type Subscription, type TrackName, type TrackSink,
 } from "../../moqt/index.ts";
 import type { Catalog } from "./catalog.ts";
+import { Encryption, NO_KEY, parseKeys } from "./encryption.ts";
 import { describe, findForeign, listTracks } from "./foreign.ts";
 import { ClockEstimator, CLOCK_TRACK, localTime, parseStamp } from "./clock.ts";
 import type { Host, Medium } from "./medium.ts";
@@ -44,6 +45,8 @@ export class Viewer implements Host {
   #bytes = 0;
   #reconnects = 0;
   readonly #lost = { cut: 0, refused: 0, malformed: 0 };
+  /** Set if the link has keys. */
+  #encryption: Encryption | undefined;
 
   constructor(
     private readonly watched: WatchOptions,
@@ -57,13 +60,26 @@ export class Viewer implements Host {
   run(): void {
     this.#enter("connecting", "");
     setInterval(() => void this.#report(), REPORT_INTERVAL);
-    const { relay, certificate, token, transport } = this.watched;
+    const { relay, certificate, token, transport, keys, session } = this.watched;
+    if (keys !== undefined && session !== undefined) {
+      try {
+        if (!crypto.subtle) throw new Error("Browsers decrypt only on pages over https. Open the link with https://.");
+        this.#encryption = new Encryption([ROOT, session], parseKeys(keys), (why) => {
+          this.#hadCatalog = true;
+          this.#enter("encrypted", why);
+        });
+      } catch (e) {
+        this.#enter("encrypted", reason(e));
+        return;
+      }
+    }
     void keep(
       {
         url: relay,
         transport,
         ...(certificate !== undefined && { pinned: certificate }),
         ...(token !== undefined && { token }),
+        ...(this.#encryption && { opener: this.#encryption }),
         use: (s) => this.#use(s),
         failed: (why) => {
           if (why instanceof ConnectError) this.#enter(why.failure, why.message);
@@ -196,7 +212,7 @@ export class Viewer implements Host {
       let sub: Subscription | undefined;
       const timer = setTimeout(() => {
         // If the catalog was refused, keep its error message.
-        const said = this.#phase === "refused" || this.#phase === "foreign";
+        const said = this.#phase === "refused" || this.#phase === "foreign" || this.#phase === "encrypted";
         if (this.#current(s) && !this.#hadCatalog && !said) this.#enter("waiting", "");
       }, CATALOG_WAIT);
       try {
@@ -248,6 +264,11 @@ export class Viewer implements Host {
     if (!this.#current(s)) return;
     try {
       if (catalog instanceof Error) throw catalog;
+      if (catalog.encrypted) {
+        this.#hadCatalog = true;
+        this.#enter("encrypted", NO_KEY);
+        return;
+      }
       if (catalog.complete) {
         this.#hadCatalog = true;
         this.#forget();
@@ -299,17 +320,19 @@ export class Viewer implements Host {
       cut: this.#lost.cut + (c?.streamsCut ?? 0),
       refused: this.#lost.refused + (c?.streamsRefused ?? 0),
       malformed: this.#lost.malformed + (c?.malformed ?? 0),
+      encryption: this.#encryption?.counters,
     });
     if (this.#clock.known) this.send({ type: "clock", offset: this.#clock.offset, error: this.#clock.error(now) });
   }
 
   /** Detects a publisher that has stopped sending. */
   #listen(now: number): void {
-    if (this.#phase !== "live" && this.#phase !== "silent") return;
+    if (this.#phase !== "live" && this.#phase !== "silent" && this.#phase !== "encrypted") return;
     const present = this.#media.filter((m) => m.present);
     const silent = present.length > 0 && this.#seen && !this.#recording.watched && present.every((m) => m.silent(now));
-    if (silent) this.#enter("silent", "");
-    else if (this.#phase === "silent") this.settle();
+    const missing = this.#encryption?.missing;
+    if (silent) this.#enter(missing === undefined ? "silent" : "encrypted", missing ?? "");
+    else if (this.#phase !== "live" && present.length > 0) this.settle();
   }
 }
 

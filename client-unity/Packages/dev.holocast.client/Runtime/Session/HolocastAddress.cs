@@ -5,7 +5,10 @@ namespace Holocast
     /// <summary>Address of a session or relay. Parses typed text, stored addresses and QR codes.</summary>
     public readonly struct HolocastAddress : IEquatable<HolocastAddress>
     {
-        /// <summary>moqt://host[:port][/session][?token=…]. The token authorizes the viewer at the relay.</summary>
+        /// <summary>
+        /// moqt://host[:port][/session][?token=…][#e2e=…]. The token authorizes the viewer at the relay; the keys
+        /// after #e2e= decrypt the session and are not sent.
+        /// </summary>
         public readonly string Url;
 
         /// <summary>SHA-256 of the relay's certificate, hex; empty uses the platform's trust store.</summary>
@@ -22,8 +25,8 @@ namespace Holocast
 
         /// <summary>
         /// Parses moqt://host:port/session, host:port/session, or a web viewer link
-        /// (http://…/?relay=https://host:port&amp;session=…&amp;certificate=…#token=…). The first two may end
-        /// in #hash, the SHA-256 of the certificate. Returns false if the text is none of these.
+        /// (http://…/?relay=https://host:port&amp;session=…&amp;certificate=…#token=…&amp;e2e=…). The first two may
+        /// end in #hash, the SHA-256 of the certificate, and #e2e=…. Returns false if the text is none of these.
         /// </summary>
         public static bool TryParse(string text, out HolocastAddress address)
         {
@@ -35,11 +38,19 @@ namespace Holocast
                 return TryParseLink(text, query, out address);
             }
             string hash = "";
-            int mark = text.IndexOf('#');
-            if (mark >= 0)
+            string keys = "";
+            string[] parts = text.Split('#');
+            text = parts[0];
+            for (int i = 1; i < parts.Length; i++)
             {
-                hash = text.Substring(mark + 1);
-                text = text.Substring(0, mark);
+                if (parts[i].StartsWith(KeysField, StringComparison.Ordinal))
+                {
+                    keys = "#" + parts[i];
+                }
+                else
+                {
+                    hash = parts[i];
+                }
             }
             string scheme = Scheme(text);
             if (scheme.Length > 0 && scheme != "moqt" && scheme != "https")
@@ -54,7 +65,7 @@ namespace Holocast
             {
                 return false;
             }
-            address = new HolocastAddress("moqt://" + host + session, hash);
+            address = new HolocastAddress("moqt://" + host + session + keys, hash);
             return true;
         }
 
@@ -78,14 +89,22 @@ namespace Holocast
             {
                 return false;
             }
-            string relay = "", session = "", hash = "", token = "";
+            string relay = "", session = "", hash = "", token = "", keys = "";
             string values = link.Substring(query + 1);
             int mark = values.IndexOf('#');
             if (mark >= 0)
             {
-                const string fragment = "token=";
-                string after = values.Substring(mark + 1);
-                token = after.StartsWith(fragment, StringComparison.Ordinal) ? "?" + after : "";
+                foreach (string secret in values.Substring(mark + 1).Split('&'))
+                {
+                    if (secret.StartsWith("token=", StringComparison.Ordinal))
+                    {
+                        token = "?" + secret;
+                    }
+                    else if (secret.StartsWith(KeysField, StringComparison.Ordinal))
+                    {
+                        keys = "#" + secret;
+                    }
+                }
                 values = values.Substring(0, mark);
             }
             foreach (string pair in values.Split('&'))
@@ -121,8 +140,11 @@ namespace Holocast
                 return false;
             }
             return TryParse("moqt://" + AfterScheme(relay).TrimEnd('/') + "/" + session.Trim('/') + token
-                + (hash.Length > 0 ? "#" + hash : ""), out address);
+                + keys + (hash.Length > 0 ? "#" + hash : ""), out address);
         }
+
+        // Begins the keys of an encrypted session, after a #.
+        const string KeysField = "e2e=";
 
         /// <summary>host[:port].</summary>
         public string Host
@@ -130,7 +152,7 @@ namespace Holocast
             get
             {
                 string rest = AfterScheme(Url);
-                int end = rest.IndexOfAny(new[] { '/', '?' });
+                int end = rest.IndexOfAny(new[] { '/', '?', '#' });
                 return end < 0 ? rest : rest.Substring(0, end);
             }
         }
@@ -142,21 +164,21 @@ namespace Holocast
             {
                 string rest = AfterScheme(Url);
                 int slash = rest.IndexOf('/');
-                return slash < 0 ? "" : rest.Substring(slash + 1).Split('?')[0].Trim('/');
+                return slash < 0 ? "" : rest.Substring(slash + 1).Split('?', '#')[0].Trim('/');
             }
         }
 
-        /// <summary>The query string with the viewer's token, ?token=…, or an empty string.</summary>
+        /// <summary>The URL's secrets: ?token=…#e2e=…, one of them, or an empty string.</summary>
         internal string Token
         {
             get
             {
-                int query = (Url ?? "").IndexOf('?');
+                int query = (Url ?? "").IndexOfAny(new[] { '?', '#' });
                 return query < 0 ? "" : Url.Substring(query);
             }
         }
 
-        /// <summary>The same address without its token, for storage in clear text.</summary>
+        /// <summary>The same address without its token and keys, for storage in clear text.</summary>
         internal HolocastAddress WithoutToken()
         {
             return WithToken("");
@@ -165,7 +187,7 @@ namespace Holocast
         /// <summary>The same address with a token in the form of Token.</summary>
         internal HolocastAddress WithToken(string token)
         {
-            return new HolocastAddress((Url ?? "").Split('?')[0] + token, CertificateHash);
+            return new HolocastAddress((Url ?? "").Split('?', '#')[0] + token, CertificateHash);
         }
 
         /// <summary>

@@ -30,6 +30,9 @@ namespace Holocast.Tests
         [TestCase("https://pc/view/?session=two%20words", "moqt://pc:4443/two words", "")]
         [TestCase("http://[::1]:80/?session=demo", "moqt://[::1]:4443/demo", "")]
         [TestCase("moqt://relay.example/demo?token=a.b.c", "moqt://relay.example/demo?token=a.b.c", "")]
+        [TestCase("moqt://relay.example/demo?token=a#e2e=1.k", "moqt://relay.example/demo?token=a#e2e=1.k", "")]
+        [TestCase("http://pc:4443/?session=demo#token=a.b.c&e2e=1.k", "moqt://pc:4443/demo?token=a.b.c#e2e=1.k", "")]
+        [TestCase("http://pc:4443/?session=demo#e2e=1.k", "moqt://pc:4443/demo#e2e=1.k", "")]
         [TestCase("http://pc:4443/?relay=https://pc:4443&session=demo#token=a.b.c", "moqt://pc:4443/demo?token=a.b.c",
             "")]
         public void ParsesAddresses(string text, string url, string hash)
