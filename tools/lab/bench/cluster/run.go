@@ -172,12 +172,14 @@ func (s *show) place(ctx context.Context) error {
 	if err := s.n.awaitJoined(ctx); err != nil {
 		return err
 	}
+	pausing := time.Duration(0)
 	for round := 0; s.away() > 0; round++ {
 		if round == attempts {
 			return fmt.Errorf("%d clients are not at their own relays", s.away())
 		}
 		for _, p := range s.publishers {
 			if p.away(1) > 0 {
+				pausing = routesSettle
 				if err := p.place(); err != nil {
 					return err
 				}
@@ -200,7 +202,7 @@ func (s *show) place(ctx context.Context) error {
 			break
 		}
 	}
-	if err := s.awaitFrames(ctx, time.Now().UnixNano()); err != nil {
+	if err := errors.Join(s.awaitFrames(ctx, time.Now().UnixNano()), pause.For(ctx, pausing)); err != nil {
 		return err
 	}
 	if away := s.away(); away > 0 {
@@ -210,6 +212,9 @@ func (s *show) place(ctx context.Context) error {
 		return s.n.claims(ctx) == len(s.publishers)
 	})
 }
+
+// routesSettle passes after the placement of a publisher. Relays leave its former relay after two seconds.
+const routesSettle = 2500 * time.Millisecond
 
 // placeLimit limits the wait until clients are at their own relays, after which they are placed again.
 const placeLimit = 10 * time.Second
