@@ -62,6 +62,7 @@ type Cluster struct {
 	left      chan struct{} // signalled when leaving becomes true
 	roster    *origin.Track
 	listed    []roster.Relay       // in the newest roster
+	listings  uint64               // its group
 	offers    map[string]*offer    // by namespace
 	upstreams map[string]*upstream // by ID
 	follows   map[string]context.CancelFunc
@@ -300,7 +301,8 @@ func (c *Cluster) list() {
 	c.listed = next
 	b, err := roster.Marshal(next)
 	if err == nil {
-		h := wire.SubgroupHeader{Group: uint64(time.Now().UnixMilli()), FirstObject: true}
+		c.listings = max(c.listings+1, uint64(time.Now().UnixMilli())) // even if the clock is set back
+		h := wire.SubgroupHeader{Group: c.listings, FirstObject: true}
 		err = c.roster.WriteObject(h, moqt.Object{}, b)
 	}
 	if err != nil {
@@ -459,7 +461,10 @@ func (c *Cluster) listenForSilence(now time.Time) {
 		if probe {
 			go s.Probe(suspectAfter)
 		}
-		c.table.Suspect(id, silent > suspectAfter+s.RTT())
+		suspect := silent > suspectAfter+s.RTT()
+		if c.table.Suspect(id, suspect); !suspect {
+			c.table.Answers(now, id)
+		}
 	}
 }
 

@@ -79,8 +79,9 @@ type member struct {
 	Load
 	redirected  uint64 // clients sent to it since its last Hello
 	first, seen time.Time
-	settled     bool // known for gatewayAfter
-	suspect     bool // does not answer
+	answered    time.Time // last answer on a session
+	settled     bool      // known for gatewayAfter
+	suspect     bool      // does not answer
 	asked       time.Time
 	said        Digest // of its last Hello
 	saidVersion uint64
@@ -426,8 +427,10 @@ func (t *Table) Tick(now time.Time) (send []*Message) {
 func (t *Table) sweep(now time.Time) {
 	for id, o := range t.members {
 		seen := o.seen
-		if t.resumed.After(seen) {
-			seen = t.resumed
+		for _, later := range []time.Time{t.resumed, o.answered} {
+			if later.After(seen) {
+				seen = later
+			}
 		}
 		switch {
 		case now.Sub(o.seen) > Keep, now.Sub(seen) > Silence && t.heard.Sub(seen) > heardLater:
@@ -461,6 +464,14 @@ func (t *Table) SetCost(id string, cost float64) {
 	}
 	o.cost = cost
 	t.choosePaths(o)
+}
+
+// Answers records that a member answers on its session with this relay. It is then not gone, though it may
+// be unheard for a while, as during an upgrade.
+func (t *Table) Answers(now time.Time, id string) {
+	if o := t.members[id]; o != nil {
+		o.answered = now
+	}
 }
 
 // Suspect records whether a member does not answer. Until it does or is gone, other relays replace it
