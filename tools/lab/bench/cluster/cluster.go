@@ -116,7 +116,7 @@ type fault struct {
 func faults() []fault {
 	const last, quick = 3 * time.Second, 2 * time.Second
 	list := []fault{
-		{name: noFault, title: "none", last: time.Second, quick: time.Second, most: 10},
+		{name: noFault, title: "none", last: time.Second, quick: time.Second, most: 5},
 		{
 			name: killedRelay, title: "relay B killed, restarted after 3 s", at: []string{siteB},
 			last: last, quick: quick,
@@ -133,27 +133,27 @@ func faults() []fault {
 		},
 		{
 			name: cutBus, title: "NATS gone (cluster ports blocked) for 30 s",
-			last: 30 * time.Second, quick: 5 * time.Second, most: 2,
+			last: 30 * time.Second, quick: 5 * time.Second, most: 1,
 		},
 		{
 			name: partition, title: "A cut off from B and C for 2 s or more", at: []string{siteB, siteC},
-			last: time.Second, quick: time.Second, most: 10,
+			last: time.Second, quick: time.Second, most: 6,
 		},
 	}
 	if clockSteps {
 		list = append(list, fault{
 			name: clockStep, title: "relay B's clock set 1 h ahead, and back after 1 s", at: []string{siteB},
-			last: time.Second, quick: time.Second, most: 10,
+			last: time.Second, quick: time.Second, most: 5,
 		})
 	}
 	return append(
 		list,
 		fault{
 			name: expiredCertificate, title: "relay B's certificate expires, then B upgraded", at: []string{siteB},
-			last: time.Second, quick: time.Second, most: 10,
+			last: time.Second, quick: time.Second, most: 5,
 		},
-		fault{name: upgradedPublisherRelay, title: "publisher's relay A upgraded", at: []string{siteA}},
-		fault{name: rollingUpgrade, title: "C, B and A upgraded in turn", at: sites(), most: 10},
+		fault{name: upgradedPublisherRelay, title: "publisher's relay A upgraded", at: []string{siteA}, most: 10},
+		fault{name: rollingUpgrade, title: "C, B and A upgraded in turn", at: sites(), most: 5},
 		fault{
 			name: killedPublisherRelayBackup, title: "A killed as above, with a second publisher at C", at: []string{siteA},
 			last: last, quick: quick, most: 10, backup: true,

@@ -476,17 +476,19 @@ func (b *bench) announce(ctx context.Context) (err error) {
 // faults measures the faults in rounds, so that a disturbance of the machine affects all of them alike. It
 // begins no round for which faultTime does not suffice.
 func (b *bench) faults(ctx context.Context) error {
-	began := time.Now()
+	began, per := time.Now(), time.Duration(0) // per: duration of the last round
 	all := map[string]*Failover{}
 	for _, backup := range []bool{false, true} { // each with a show of its own
 		for round := range b.repetitions {
-			if per := time.Since(began) / time.Duration(max(1, round)); !backup && time.Since(began)+per > faultTime {
+			if !backup && time.Since(began)+per > faultTime {
 				b.log("no time for round %d", round+1)
 				break
 			}
+			start := time.Now()
 			if err := b.round(ctx, round, backup, all); err != nil {
 				return err
 			}
+			per = time.Since(start)
 		}
 	}
 	for name, f := range all {
@@ -518,7 +520,7 @@ func (b *bench) round(ctx context.Context, round int, backup bool, all map[strin
 }
 
 // faultTime is the time for the faults without a second publisher.
-const faultTime = 16 * time.Minute
+const faultTime = 17 * time.Minute
 
 // fault lets a fault happen once and adds the viewers' outages to all. A failure of the benchmark itself
 // costs the repetition. It starts a new show after a failure or if viewers did not recover.
