@@ -37,6 +37,8 @@ const (
 	suspectAfter = 200 * time.Millisecond
 	// avoid is the time before an unreachable relay is tried again.
 	avoid = 10 * time.Second
+	// stay is the least time before a new session with a relay follows another one, though the relay asks for it.
+	stay = time.Second
 	// takeOverWait limits the wait for the cluster port of a process that this one replaces.
 	takeOverWait = time.Minute
 )
@@ -423,7 +425,7 @@ func (c *Cluster) sweep() {
 // has replaced. The old session continues until the new one delivers. The caller holds c.mu.
 func (c *Cluster) reconnect() {
 	for id, up := range c.upstreams {
-		if !up.moving.Load() {
+		if !up.moving.Load() || time.Since(up.began) < stay {
 			continue
 		}
 		c.log.Info("cluster: relay asks for a new session", "relay", up.text)
