@@ -295,7 +295,7 @@ func (s *server) startCluster(ctx context.Context, takeOver bool) error {
 	hash := func() [32]byte { return devcert.Hash(*s.cert.Get()) }
 	return s.cluster.Start(ctx, cluster.Host{
 		Router: s.router, Address: s.ln.Addr(), Hash: hash, Congestion: s.cfg.Congestion,
-		Backups: s.cfg.Publisher.Backups, SelfSigned: s.cfg.TLS.Certificate == "",
+		Backups: s.cfg.Publisher.Backups, SelfSigned: s.cfg.TLS.Certificate == "", Authority: s.authority,
 	}, takeOver)
 }
 

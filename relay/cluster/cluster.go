@@ -20,6 +20,7 @@ import (
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
 	"holocast/internal/roster"
+	"holocast/relay/auth"
 	"holocast/relay/router"
 )
 
@@ -65,6 +66,7 @@ type Cluster struct {
 	roster    *origin.Track
 	listed    []roster.Relay       // in the newest roster
 	listings  uint64               // its group
+	revoked   uint64               // version of the revocations announced
 	offers    map[string]*offer    // by namespace
 	upstreams map[string]*upstream // by ID
 	follows   map[string]context.CancelFunc
@@ -81,6 +83,7 @@ type Host struct {
 	Congestion string          // controller of its sessions with other relays
 	Backups    bool            // several publishers may claim a namespace
 	SelfSigned bool            // clients can verify its certificate by the hash only
+	Authority  *auth.Authority // nil without authentication
 }
 
 // offer is a namespace that the router offers on behalf of another relay.
@@ -164,7 +167,7 @@ func (c *Cluster) Start(ctx context.Context, h Host, takeOver bool) error {
 	var running context.Context
 	running, c.stop = context.WithCancel(context.WithoutCancel(ctx))
 	c.mu.Lock()
-	c.ctx, c.follows, c.time = running, map[string]context.CancelFunc{}, nil
+	c.ctx, c.follows, c.time, c.revoked = running, map[string]context.CancelFunc{}, nil, 0
 	c.mu.Unlock()
 	join := func() (*bus, error) {
 		wait := time.Duration(0)
@@ -246,7 +249,7 @@ func (c *Cluster) run(ctx context.Context, b *bus) {
 				c.sweep()
 				c.reconnect()
 				c.listenForSilence(now)
-				return append(c.load(), c.table.Tick(now)...)
+				return slices.Concat(c.load(), c.revoke(now), c.table.Tick(now))
 			})
 		case <-paths.C:
 			c.update(b, func(time.Time) []*Message {

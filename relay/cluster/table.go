@@ -59,6 +59,8 @@ type Table struct {
 	contested map[string]time.Time
 	lost      []Lost
 
+	revoked revocations
+
 	members map[string]*member
 	heard   time.Time // last message of any member
 	resumed time.Time // first message after none was heard for a while
@@ -251,6 +253,8 @@ func (t *Table) Receive(now time.Time, m *Message) (send []*Message) {
 		}
 	case State:
 		t.receiveState(now, o, m)
+	case Revoke:
+		t.receiveRevoked(o, m)
 	}
 	return append(send, t.ask(now, m.From, o)...)
 }
@@ -397,6 +401,7 @@ func (t *Table) state(now time.Time) (send []*Message) {
 		return nil
 	}
 	t.asked, t.stated, t.said = false, now, now
+	t.revoked.sent = time.Time{} // a relay that starts needs those too
 	send = []*Message{t.hello()}
 	parts := split(slices.Collect(maps.Values(t.local)), claimed)
 	for i, part := range parts {
@@ -416,6 +421,9 @@ func (t *Table) Tick(now time.Time) (send []*Message) {
 	}
 	t.settle(now)
 	send = t.state(now)
+	if now.Sub(t.revoked.sent) >= repeatRevoked {
+		send = append(send, t.announceRevoked(now)...)
+	}
 	if now.Sub(t.said) >= Heartbeat {
 		t.said = now
 		send = append(send, t.hello())
