@@ -203,8 +203,8 @@ const why = `
 * Viewers elsewhere need only their own relay and the publisher's. If that one fails, they wait for the publisher, which
   needs half a second to notice, as well. With one publisher their gap cannot be shorter; with a second one
   (` + "`--backups`" + `) they wait until their relay notices the silence of the first one's.
-* NATS has no leader without JetStream, which relays do not use; a killed relay takes its NATS server with it. Routes are
-  soft state: relays without cluster ports serve what they know, so blocking them costs nothing.
+* NATS has no leader without JetStream, which relays do not use; a killed relay takes its NATS server with it. Routes
+  are soft state: relays without cluster ports serve what they know, so blocking them costs nothing.
 * While A is cut off, viewers behind the cut have no path to the publisher.
 * The clock of one process is stepped by changing its vDSO. Sessions do not depend on the wall clock.
 * A certificate that expires ends no session. It matters when clients connect again, here because the relay is upgraded:
