@@ -15,8 +15,8 @@ import (
 // TestPace checks when moves are delayed.
 func TestPace(t *testing.T) {
 	var p pace
-	for i, least := range []time.Duration{0, 0, 200, 400, 800, 1600, 3200, 5000, 5000} {
-		least *= time.Millisecond
+	for i, ms := range []int{0, 0, 200, 400, 800, 1600, 3200, 5000, 5000} {
+		least := time.Duration(ms) * time.Millisecond
 		if d := p.delay(lastRetry); d < least || d > least+least/4 {
 			t.Errorf("move %d after %v, want %v", i, d, least)
 		}

@@ -83,19 +83,17 @@ func TestRevoked(t *testing.T) {
 			w.expectRevoked("b", list[:MaxRevoked]...)
 		},
 		"no more than the limit of all": func(w *world) {
-			for _, id := range []string{"d", "e", "f", "g"} {
-				w.start(id, Info{Name: id, URL: "moqt://" + id})
-			}
-			w.pass(Heartbeat)
-			for id := range w.tables {
-				var list []string
-				for i := range MaxRevoked {
-					list = append(list, fmt.Sprintf("%s%05d", id, i))
+			a := w.tables["a"]
+			for i := range maxAllRevoked/MaxRevoked + 1 {
+				id := fmt.Sprint(i)
+				list := make([]string, MaxRevoked)
+				for j := range list {
+					list[j] = fmt.Sprintf("%d %d", i, j)
 				}
-				w.revoke(id, list...)
+				a.Receive(w.now, &Message{Kind: Hello, From: id, Info: Info{URL: "moqt://" + id}})
+				a.Receive(w.now, &Message{Kind: Revoke, From: id, Version: 1, Parts: 1, Revoked: list})
 			}
-			w.tables["a"].revoked.changed = true
-			if list, _ := w.tables["a"].Revoked(); len(list) != maxAllRevoked {
+			if list, _ := a.Revoked(); len(list) != maxAllRevoked {
 				w.t.Errorf("%d revocations, want %d", len(list), maxAllRevoked)
 			}
 		},

@@ -163,7 +163,7 @@ func RunClient(ctx context.Context, config string, in io.Reader, out io.Writer) 
 		return fmt.Errorf("no role %q", c.Role)
 	}
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // canceled, not failed
+		return nil // canceled, not failed
 	}
 	return err
 }
@@ -242,7 +242,7 @@ func (c *client) watch(ctx context.Context) error {
 		if ctx.Err() == nil {
 			break
 		}
-		<-ended // so that all sessions are closed
+		err = errors.Join(err, <-ended) // so that all sessions are closed
 	}
 	return err
 }
