@@ -136,8 +136,8 @@ func faults() []fault {
 			last: 30 * time.Second, quick: 5 * time.Second, most: 1,
 		},
 		{
-			name: partition, title: "A cut off from B and C for 2 s or more", at: []string{siteB, siteC},
-			last: time.Second, quick: time.Second, most: 6,
+			name: partition, title: "A cut off from B and C for 3 s or more", at: []string{siteB, siteC},
+			last: last, quick: quick, most: 6,
 		},
 	}
 	if clockSteps {

@@ -200,9 +200,11 @@ func (r *Result) failover(b *strings.Builder) {
 const why = `
 * A relay that is killed, stopped or cut off ends no sessions. Its viewers notice its silence, continue at another relay
   that answers after half a second, and join at the newest frame. Frames sent meanwhile are lost.
-* Viewers elsewhere need only their own relay and the publisher's. If that one fails, they wait for the publisher, which
-  needs half a second to notice, as well. With one publisher their gap cannot be shorter; with a second one
-  (` + "`--backups`" + `) they wait until their relay notices the silence of the first one's.
+* Viewers elsewhere need only their own relay and the publisher's. If that one fails, they wait for the only publisher,
+  which needs half a second to tell a dead relay from a slow one, and for their relay, which may have to open a session
+  with the publisher's new relay first (three round trips; C's take 160 ms). With one publisher they thus cannot reach
+  their goal. With a second one (` + "`--backups`" + `) they wait until their relay has noticed the silence, after 0.2 s
+  and a round trip, and has subscribed at the second one's, another round trip.
 * NATS has no leader without JetStream, which relays do not use; a killed relay takes its NATS server with it. Routes
   are soft state: relays without cluster ports serve what they know, so blocking them costs nothing.
 * While A is cut off, viewers behind the cut have no path to the publisher.
