@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -10,6 +11,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4/jwt"
 
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
@@ -270,4 +274,47 @@ func freePort(t *testing.T) string {
 	}
 	defer func() { _ = ln.Close() }()
 	return ln.Addr().String()
+}
+
+// TestClusterRevocation checks that a token revoked at one relay ends its sessions at another one, and opens none
+// there. Other tokens do not notice.
+func TestClusterRevocation(t *testing.T) {
+	t.Parallel()
+	x := newIssuer(t, "ES256")
+	secret := clusterSecret(t)
+	revoked := filepath.Join(t.TempDir(), "revoked")
+	config := filepath.Join(t.TempDir(), "relay.yaml")
+	if err := errors.Join(os.WriteFile(revoked, nil, 0o600),
+		os.WriteFile(config, fmt.Appendf(nil, "auth: {keys: [%s], revoked: %s}\n", x.file, revoked), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	a, seed := startMember(t, secret, "--config", config)
+	b, _ := startMember(t, secret, "--auth-keys", x.file, "--cluster-join", seed)
+	a.awaitMetric("holocast_relay_cluster_relays", 1)
+	b.awaitMetric("holocast_relay_cluster_relays", 1)
+	token := x.mint(auth.Claims{Claims: jwt.Claims{ID: "stolen"}, Subscribe: auth.Prefixes{points.Namespace}})
+	ending, lasting := b.with(moqt.Handler{}, token), b.with(moqt.Handler{}, x.viewer())
+	if err := os.WriteFile(revoked, []byte("stolen # the headset\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	written := time.Now()
+	<-ending.Context().Done()
+	t.Logf("ended at the other relay after %v", time.Since(written).Round(time.Millisecond))
+	var closed *moqt.SessionError
+	if !errors.As(ending.Err(), &closed) || closed.Code != wire.Unauthorized {
+		t.Errorf("the session ended with %v", ending.Err())
+	}
+	if s, err := b.attempt(moqt.Handler{}, token); err == nil {
+		<-s.Context().Done() // refused after the handshake
+	}
+	if err := lasting.Err(); err != nil {
+		t.Errorf("another token's session ended: %v", err)
+	}
+	if err := os.WriteFile(revoked, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the token is valid again", func() bool {
+		s, err := b.attempt(moqt.Handler{}, token)
+		return err == nil && s.Alive(within(t), time.Second)
+	})
 }

@@ -307,7 +307,8 @@ func (s *server) startCluster(ctx context.Context, takeOver bool) error {
 	hash := func() [32]byte { return devcert.Hash(*s.cert.Get()) }
 	return s.cluster.Start(ctx, cluster.Host{
 		Router: s.router, Address: s.ln.Addr(), Hash: hash, Congestion: s.cfg.Congestion,
-		Backups: s.cfg.Publisher.Backups, SelfSigned: s.cfg.TLS.Certificate == "", Board: s.api.Board(),
+		Backups: s.cfg.Publisher.Backups, SelfSigned: s.cfg.TLS.Certificate == "", Authority: s.authority,
+		Board: s.api.Board(),
 	}, takeOver)
 }
 

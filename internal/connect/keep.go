@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -73,6 +74,8 @@ type keeper struct {
 	use    func(context.Context, *moqt.Session) error
 	moving bool
 	others others
+	pace   pace
+	open   func(context.Context, Target, moqt.Handler) (*moqt.Session, error)
 	began  bool           // use was called
 	late   sync.WaitGroup // dials that are no longer needed
 }
@@ -80,7 +83,11 @@ type keeper struct {
 func newKeeper(
 	t Target, h moqt.Handler, cfg moqt.Config, use func(context.Context, *moqt.Session) error, moving bool,
 ) *keeper {
-	return &keeper{home: t, h: h, cfg: cfg, use: use, moving: moving}
+	k := &keeper{home: t, h: h, cfg: cfg, use: use, moving: moving}
+	k.open = func(ctx context.Context, t Target, h moqt.Handler) (*moqt.Session, error) {
+		return t.Dial(ctx, h, k.cfg)
+	}
+	return k
 }
 
 func (k *keeper) keep(ctx context.Context) error {
@@ -172,6 +179,7 @@ func backOff(ctx context.Context, over <-chan struct{}, wait *time.Duration) boo
 type link struct {
 	t       Target
 	s       *moqt.Session
+	began   time.Time
 	cancel  context.CancelCauseFunc
 	settled chan struct{} // closed by Settled
 	goaway  chan string   // URI in a GOAWAY
@@ -207,7 +215,8 @@ func (k *keeper) dial(ctx context.Context, t Target) (*link, error) {
 	}
 	var err error
 	l.t.renew()
-	l.s, err = l.t.Dial(ctx, h, k.cfg)
+	l.s, err = k.open(ctx, l.t, h)
+	l.began = time.Now()
 	return l, err
 }
 
@@ -292,11 +301,16 @@ func (l *link) start(ctx context.Context, k *keeper) {
 func (k *keeper) follow(ctx context.Context, l *link) (at Target, lost bool, err error) {
 	var left sync.WaitGroup
 	defer left.Wait()
+	var move <-chan time.Time // fires when it is time to follow a GOAWAY
+	var to Target
 	for {
 		var next *link
 		select {
 		case <-l.done:
 			at = l.t
+			if move != nil {
+				at = to
+			}
 			select {
 			case uri := <-l.goaway:
 				at = k.moveTo(at, uri)
@@ -304,8 +318,13 @@ func (k *keeper) follow(ctx context.Context, l *link) (at Target, lost bool, err
 			}
 			return at, l.lost, l.err
 		case uri := <-l.goaway:
-			to := k.moveTo(l.t, uri)
-			slog.Info("relay sent GOAWAY", "relay", l.t.Address(), "to", to.Address())
+			to = k.moveTo(l.t, uri)
+			delay := k.pace.delay(time.Since(l.began))
+			slog.Info("relay sent GOAWAY", "relay", l.t.Address(), "to", to.Address(), "in", delay.Round(time.Millisecond))
+			move = time.After(delay)
+			continue
+		case <-move:
+			move = nil
 			if !k.moving {
 				l.cancel(ErrMoved)
 				<-l.done
@@ -328,6 +347,7 @@ func (k *keeper) follow(ctx context.Context, l *link) (at Target, lost bool, err
 			if next = k.outlive(ctx, l); next == nil {
 				continue
 			}
+			move = nil
 			slog.Warn("relay does not answer; continuing at another one", "relay", l.t.Address(),
 				"to", next.t.Address(), "silent", time.Duration(l.silent.Load()).Round(time.Millisecond))
 			if !k.moving {
@@ -373,11 +393,13 @@ func (k *keeper) settle(old, next *link) error {
 }
 
 // connectBeside opens a session while old is in use. It returns the session once it has settled, old
-// has ended or moveLimit has passed, or nil if it fails. refused means that the relay denies the session.
+// has ended or moveLimit has passed, or nil if it fails. After a failure it tries the other relays too.
+// refused means that the relay denies the session.
 func (k *keeper) connectBeside(ctx context.Context, old *link, to Target) (next *link, refused bool) {
 	wait := firstRetry
+	targets := []Target{to}
 	for {
-		next, err := k.dial(ctx, to)
+		next, err := k.dialAny(ctx, targets)
 		if err == nil {
 			next.start(ctx, k)
 			if err = k.settle(old, next); err == nil {
@@ -387,6 +409,13 @@ func (k *keeper) connectBeside(ctx context.Context, old *link, to Target) (next 
 		if IsFinal(err) && !errors.As(err, new(*NoSessionError)) || to.refused(err) {
 			slog.Warn("relay named in GOAWAY refused the session", "relay", to.Address(), "reason", err)
 			return nil, true
+		}
+		if len(targets) == 1 {
+			left := func(t Target) bool { return t.host() == old.t.host() }
+			others := slices.DeleteFunc(k.others.of(k.home, to), left)
+			if targets = append(targets, others...); len(others) > 0 {
+				continue
+			}
 		}
 		slog.Debug("retrying move after GOAWAY", "relay", to.Address(), "reason", err)
 		if !backOff(ctx, old.done, &wait) {

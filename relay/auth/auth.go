@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -133,7 +134,9 @@ type Authority struct {
 	mu        sync.Mutex
 	cfg       Config
 	now       state
-	failed    string // error from the last time the files were read, "" if none
+	revision  uint64              // counts values of now
+	elsewhere map[string]struct{} // revoked by other relays
+	failed    string              // error from the last time the files were read, "" if none
 	servers   map[string]*keyServer
 	live      map[*Grant]struct{}
 	anonymous *Grant // rights of everybody
@@ -264,6 +267,7 @@ func readFiles(ctx context.Context, cfg Config, before *state) (next state, err 
 // apply makes next the current state. The caller holds a.mu.
 func (a *Authority) apply(next state) {
 	a.now = next
+	a.revision++
 	a.sweep(a.clock(), true)
 	if a.anonymous == nil || !a.anonymous.equal(next.anonymous) {
 		if a.anonymous != nil {
@@ -358,7 +362,7 @@ const retryInterval = 2 * time.Second
 
 // checkEvery is the interval between checks of grants and files. Each check reads the wall clock, so
 // that a step of the clock does not extend a grant.
-const checkEvery = time.Second
+const checkEvery = 500 * time.Millisecond
 
 // Run ends expired grants, rereads changed files and fetches the servers' keys at intervals of
 // Refresh, until ctx is done. Read errors are logged and leave the previous state unchanged.
@@ -507,6 +511,32 @@ func (a *Authority) release(g *Grant) {
 	a.end(g, context.Canceled)
 }
 
+// revoked reports whether a token ID, subject or client name is revoked. The caller holds a.mu.
+func (a *Authority) revoked(id string) bool {
+	_, here := a.now.revoked[id]
+	_, elsewhere := a.elsewhere[id]
+	return here || elsewhere
+}
+
+// Revoked lists the content of Config.Revoked, in order. version changes whenever the list may have changed.
+func (a *Authority) Revoked() (list []string, version uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Sorted(maps.Keys(a.now.revoked)), a.revision
+}
+
+// RevokeToo replaces the token IDs, subjects and client names that are revoked in addition to Config.Revoked. It
+// ends their grants.
+func (a *Authority) RevokeToo(list []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.elsewhere = make(map[string]struct{}, len(list))
+	for _, id := range list {
+		a.elsewhere[id] = struct{}{}
+	}
+	a.sweep(a.clock(), true)
+}
+
 // token verifies a token and returns its grant.
 func (a *Authority) token(raw string) (*Grant, error) {
 	a.mu.Lock()
@@ -524,7 +554,7 @@ func (a *Authority) token(raw string) (*Grant, error) {
 			return nil, err
 		}
 		for _, id := range []string{c.ID, c.Subject} {
-			if _, revoked := a.now.revoked[id]; revoked && id != "" {
+			if id != "" && a.revoked(id) {
 				return nil, ErrRevoked
 			}
 		}
@@ -570,7 +600,7 @@ func (a *Authority) certificate(chain []*x509.Certificate) (*Grant, error) {
 		}
 		for _, name := range names {
 			if _, known := a.now.clients[name]; known {
-				if _, revoked := a.now.revoked[name]; revoked {
+				if a.revoked(name) {
 					return "", ErrRevoked
 				}
 				return name, nil

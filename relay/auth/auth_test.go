@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -642,4 +643,58 @@ func TestUnreadableFiles(t *testing.T) {
 		<-bob.Context().Done()
 		token("carol")
 	})
+}
+
+// TestRevokeToo checks that revocations of other relays end grants and refuse tokens, in addition to those of
+// the file.
+func TestRevokeToo(t *testing.T) {
+	key, err := NewKey("EdDSA")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := MarshalKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	keys, file := filepath.Join(dir, "key"), filepath.Join(dir, "revoked")
+	if err := errors.Join(os.WriteFile(keys, b, 0o600), os.WriteFile(file, []byte("two\none\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	a, err := New(t.Context(), Config{Keys: []string{keys}, Refresh: time.Minute, Revoked: file}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, version := a.Revoked()
+	if !slices.Equal(list, []string{"one", "two"}) || version == 0 {
+		t.Errorf("revoked %q, version %d", list, version)
+	}
+	open := func(id string) (*Grant, error) {
+		raw, _, err := Mint(key, Claims{Claims: jwt.Claims{ID: id}, Subscribe: Prefixes{{}}}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.token(raw)
+	}
+	three, err := open("three")
+	four, err2 := open("four")
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	a.RevokeToo([]string{"three"})
+	if !errors.Is(context.Cause(three.ctx), ErrRevoked) || four.ctx.Err() != nil {
+		t.Errorf("three ended with %v, four with %v", context.Cause(three.ctx), four.ctx.Err())
+	}
+	for id, want := range map[string]bool{"one": false, "three": false, "four": true} {
+		if _, err := open(id); (err == nil) != want {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	if list, same := a.Revoked(); len(list) != 2 || same != version {
+		t.Errorf("revocations of others are listed as own: %q, version %d, before %d", list, same, version)
+	}
+	a.RevokeToo(nil)
+	if _, err := open("three"); err != nil {
+		t.Errorf("a token that is no longer revoked: %v", err)
+	}
 }

@@ -20,6 +20,7 @@ import (
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
 	"holocast/internal/roster"
+	"holocast/relay/auth"
 	"holocast/relay/router"
 )
 
@@ -37,6 +38,8 @@ const (
 	suspectAfter = 200 * time.Millisecond
 	// avoid is the time before an unreachable relay is tried again.
 	avoid = 10 * time.Second
+	// stay is the least time before a new session with a relay follows another one, though the relay asks for it.
+	stay = time.Second
 	// takeOverWait limits the wait for the cluster port of a process that this one replaces.
 	takeOverWait = time.Minute
 )
@@ -64,6 +67,8 @@ type Cluster struct {
 	bus       atomic.Pointer[bus]
 	roster    *origin.Track
 	listed    []roster.Relay       // in the newest roster
+	listings  uint64               // its group
+	revoked   uint64               // version of the revocations announced
 	offers    map[string]*offer    // by namespace
 	upstreams map[string]*upstream // by ID
 	follows   map[string]context.CancelFunc
@@ -81,6 +86,7 @@ type Host struct {
 	Backups    bool            // several publishers may claim a namespace
 	SelfSigned bool            // clients can verify its certificate by the hash only
 	Board      Board
+	Authority  *auth.Authority // nil without authentication
 }
 
 // offer is a namespace that the router offers on behalf of another relay.
@@ -165,7 +171,7 @@ func (c *Cluster) Start(ctx context.Context, h Host, takeOver bool) error {
 	var running context.Context
 	running, c.stop = context.WithCancel(context.WithoutCancel(ctx))
 	c.mu.Lock()
-	c.ctx, c.follows, c.time = running, map[string]context.CancelFunc{}, nil
+	c.ctx, c.follows, c.time, c.revoked = running, map[string]context.CancelFunc{}, nil, 0
 	c.mu.Unlock()
 	join := func() (*bus, error) {
 		wait := time.Duration(0)
@@ -256,7 +262,7 @@ func (c *Cluster) run(ctx context.Context, b *bus) {
 				c.sweep()
 				c.reconnect()
 				c.listenForSilence(now)
-				return append(c.load(), c.table.Tick(now)...)
+				return slices.Concat(c.load(), c.revoke(now), c.table.Tick(now))
 			})
 		case <-paths.C:
 			c.update(b, func(time.Time) []*Message {
@@ -313,7 +319,8 @@ func (c *Cluster) list() {
 	c.listed = next
 	b, err := roster.Marshal(next)
 	if err == nil {
-		h := wire.SubgroupHeader{Group: uint64(time.Now().UnixMilli()), FirstObject: true}
+		c.listings = max(c.listings+1, uint64(time.Now().UnixMilli())) // even if the clock is set back
+		h := wire.SubgroupHeader{Group: c.listings, FirstObject: true}
 		err = c.roster.WriteObject(h, moqt.Object{}, b)
 	}
 	if err != nil {
@@ -434,7 +441,7 @@ func (c *Cluster) sweep() {
 // has replaced. The old session continues until the new one delivers. The caller holds c.mu.
 func (c *Cluster) reconnect() {
 	for id, up := range c.upstreams {
-		if !up.moving.Load() {
+		if !up.moving.Load() || time.Since(up.began) < stay {
 			continue
 		}
 		c.log.Info("cluster: relay asks for a new session", "relay", up.text)
@@ -472,7 +479,10 @@ func (c *Cluster) listenForSilence(now time.Time) {
 		if probe {
 			go s.Probe(suspectAfter)
 		}
-		c.table.Suspect(id, silent > suspectAfter+s.RTT())
+		suspect := silent > suspectAfter+s.RTT()
+		if c.table.Suspect(id, suspect); !suspect {
+			c.table.Answers(now, id)
+		}
 	}
 }
 

@@ -22,6 +22,7 @@ const (
 	State                   // all namespaces, in one or more parts
 	Request                 // asks a relay for its State
 	Bye                     // the relay leaves
+	Revoke                  // all revocations of the relay's configuration, in one or more parts
 )
 
 // Limits of messages.
@@ -49,9 +50,10 @@ type Message struct {
 
 	To string // Request: ID of the relay that is asked
 
-	Part, Parts uint64 // State
+	Part, Parts uint64 // State, Revoke
 	Added       []Claim
 	Removed     []moqt.Namespace
+	Revoked     []string // Revoke: token IDs, subjects and client names
 }
 
 // Claim is a namespace that a relay serves.
@@ -123,6 +125,13 @@ func (m *Message) Append(b []byte) []byte {
 		for _, ns := range m.Removed {
 			b = appendNamespace(b, ns)
 		}
+	case Revoke:
+		b = wire.AppendVarint(b, m.Part)
+		b = wire.AppendVarint(b, m.Parts)
+		b = wire.AppendVarint(b, uint64(len(m.Revoked)))
+		for _, text := range m.Revoked {
+			b = appendText(b, text)
+		}
 	}
 	return b
 }
@@ -187,6 +196,11 @@ func Parse(b []byte) (*Message, error) {
 	case Change:
 		m.Added, m.Removed = list(&r, r.claim), list(&r, r.namespace)
 	case Bye:
+	case Revoke:
+		m.Part, m.Parts, m.Revoked = r.varint(), r.varint(), list(&r, r.text)
+		if m.Part >= m.Parts {
+			r.fail(errors.New("part beyond the last"))
+		}
 	default:
 		r.fail(fmt.Errorf("message of unknown kind %d", m.Kind))
 	}
@@ -252,11 +266,11 @@ func (r *reader) bytes(limit uint64) string {
 
 func (r *reader) text() string { return r.bytes(maxText) }
 
-// list reads a list of namespaces.
+// list reads a list of namespaces or texts.
 func list[T any](r *reader, item func() T) (all []T) {
 	n := r.varint()
 	if n > MaxNamespaces {
-		r.fail(fmt.Errorf("%d namespaces exceed %d", n, MaxNamespaces))
+		r.fail(fmt.Errorf("list of %d exceeds %d", n, MaxNamespaces))
 	}
 	for range n {
 		one := item()

@@ -21,6 +21,7 @@ var messages = map[string]*Message{
 	"state":   {Kind: State, From: "a", Part: 1, Parts: 2, Added: []Claim{{moqt.Namespace{"a"}, 1}, {moqt.Namespace{"b", "c"}, 2}}},
 	"request": {Kind: Request, From: "a", To: "b"},
 	"bye":     {Kind: Bye, From: "a", Version: 9},
+	"revoke":  {Kind: Revoke, From: "a", Version: 3, Part: 1, Parts: 2, Revoked: []string{"alice", "\xff"}},
 }
 
 func TestMessages(t *testing.T) {

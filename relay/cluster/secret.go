@@ -30,8 +30,10 @@ const serverName = "relay.cluster.holocast"
 // tokenType marks the tokens of relays in SETUP (draft-ietf-moq-transport-18 §10.2.2).
 const tokenType = 0x686f6c6f
 
-// tokenLife bounds the time from minting a token to presenting it, which the session may outlive.
-const tokenLife = 5 * time.Minute
+// tokenLife is the validity of a token before and after it is minted, and thus how far the clocks of relays
+// may differ. The session may outlive it. It may be long, since only the process that the token names
+// accepts and sees it.
+const tokenLife = 24 * time.Hour
 
 // secret holds the keys derived from a cluster's secret.
 type secret struct {
@@ -106,7 +108,7 @@ func (s *secret) open(b []byte) ([]byte, error) {
 func (s *secret) mint(id, name, to string, now time.Time) (wire.Token, error) {
 	raw, _, err := auth.Mint(s.token, auth.Claims{Claims: jwt.Claims{
 		Issuer: s.cluster, Subject: name, ID: id, Audience: jwt.Audience{to}, Expiry: jwt.NewNumericDate(now.Add(tokenLife)),
-	}}, now)
+	}}, now.Add(-tokenLife))
 	return wire.Token{AliasType: wire.TokenUseValue, Type: tokenType, Value: []byte(raw)}, err
 }
 

@@ -39,6 +39,9 @@ func TestTokens(t *testing.T) {
 		{"a token for another relay", own, "b", "c", now, "check cluster.advertise"},
 		{"itself", own, "a", "a", now, "has reached itself"},
 		{"an old token", own, "b", "a", now.Add(-2 * tokenLife), "expired"},
+		{"a token of the future", own, "b", "a", now.Add(2 * tokenLife), "not valid yet"},
+		{"a clock that is slow", own, "b", "a", now.Add(-tokenLife / 2), ""},
+		{"a clock that is fast", own, "b", "a", now.Add(tokenLife / 2), ""},
 	} {
 		token, err := c.from.mint(c.id, "relay b", c.to, c.at)
 		if err != nil {

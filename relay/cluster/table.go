@@ -59,6 +59,8 @@ type Table struct {
 	contested map[string]time.Time
 	lost      []Lost
 
+	revoked revocations
+
 	members map[string]*member
 	heard   time.Time // last message of any member
 	resumed time.Time // first message after none was heard for a while
@@ -79,8 +81,9 @@ type member struct {
 	Load
 	redirected  uint64 // clients sent to it since its last Hello
 	first, seen time.Time
-	settled     bool // known for gatewayAfter
-	suspect     bool // does not answer
+	answered    time.Time // last answer on a session
+	settled     bool      // known for gatewayAfter
+	suspect     bool      // does not answer
 	asked       time.Time
 	said        Digest // of its last Hello
 	saidVersion uint64
@@ -250,6 +253,8 @@ func (t *Table) Receive(now time.Time, m *Message) (send []*Message) {
 		}
 	case State:
 		t.receiveState(now, o, m)
+	case Revoke:
+		t.receiveRevoked(o, m)
 	}
 	return append(send, t.ask(now, m.From, o)...)
 }
@@ -396,6 +401,7 @@ func (t *Table) state(now time.Time) (send []*Message) {
 		return nil
 	}
 	t.asked, t.stated, t.said = false, now, now
+	t.revoked.sent = time.Time{} // a relay that starts needs those too
 	send = []*Message{t.hello()}
 	parts := split(slices.Collect(maps.Values(t.local)), claimed)
 	for i, part := range parts {
@@ -415,6 +421,9 @@ func (t *Table) Tick(now time.Time) (send []*Message) {
 	}
 	t.settle(now)
 	send = t.state(now)
+	if now.Sub(t.revoked.sent) >= repeatRevoked {
+		send = append(send, t.announceRevoked(now)...)
+	}
 	if now.Sub(t.said) >= Heartbeat {
 		t.said = now
 		send = append(send, t.hello())
@@ -426,8 +435,10 @@ func (t *Table) Tick(now time.Time) (send []*Message) {
 func (t *Table) sweep(now time.Time) {
 	for id, o := range t.members {
 		seen := o.seen
-		if t.resumed.After(seen) {
-			seen = t.resumed
+		for _, later := range []time.Time{t.resumed, o.answered} {
+			if later.After(seen) {
+				seen = later
+			}
 		}
 		switch {
 		case now.Sub(o.seen) > Keep, now.Sub(seen) > Silence && t.heard.Sub(seen) > heardLater:
@@ -461,6 +472,14 @@ func (t *Table) SetCost(id string, cost float64) {
 	}
 	o.cost = cost
 	t.choosePaths(o)
+}
+
+// Answers records that a member answers on its session with this relay. It is then not gone, though it may
+// be unheard for a while, as during an upgrade.
+func (t *Table) Answers(now time.Time, id string) {
+	if o := t.members[id]; o != nil {
+		o.answered = now
+	}
 }
 
 // Suspect records whether a member does not answer. Until it does or is gone, other relays replace it

@@ -106,6 +106,18 @@ func TestTable(t *testing.T) {
 			w.expect("b", "one", "")
 			w.expect("b", "two", "a")
 		},
+		"kept while it answers on a session": func(w *world) {
+			w.publish("a", "one")
+			w.cut["a"] = true
+			for range 100 {
+				w.tables["b"].Answers(w.now, "a")
+				w.pass(50 * time.Millisecond)
+			}
+			w.expect("b", "one", "a")
+			w.expect("c", "one", "")
+			w.pass(Silence + Heartbeat)
+			w.expect("b", "one", "")
+		},
 		"learned by a relay that starts later": func(w *world) {
 			w.publish("a", "one")
 			w.pass(time.Second)

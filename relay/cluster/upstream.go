@@ -18,6 +18,7 @@ import (
 type upstream struct {
 	connect.Lazy
 	id, text string
+	began    time.Time
 	live     atomic.Pointer[moqt.Session] // the last session
 	silence  connect.Silence              // of that session
 	failed   atomic.Int64                 // time of the last failed dial, in UNIX nanoseconds
@@ -30,7 +31,7 @@ type upstream struct {
 
 // newUpstream returns the upstream of a member. The caller holds c.mu.
 func (c *Cluster) newUpstream(id string) *upstream {
-	u := &upstream{id: id, text: id, cluster: c, silence: connect.Silence{ProbeAfter: probeAfter}}
+	u := &upstream{id: id, text: id, began: time.Now(), cluster: c, silence: connect.Silence{ProbeAfter: probeAfter}}
 	if o := c.table.members[id]; o != nil {
 		u.text = o.Name + " " + o.URL
 	}

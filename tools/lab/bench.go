@@ -398,7 +398,7 @@ func clientCommand() *cobra.Command {
 		Hidden: true,
 		Args:   cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return cluster.RunClient(cmd.Context(), args[0], cmd.OutOrStdout())
+			return cluster.RunClient(cmd.Context(), args[0], cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
 }

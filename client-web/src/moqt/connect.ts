@@ -299,6 +299,23 @@ class Relays {
   }
 }
 
+/** Number of moves in a row that are not delayed, so that a full relay may send a viewer on, even twice. */
+const PROMPT_MOVES = 2;
+
+/** Limits how often a session moves after GOAWAYs, since a relay may send one in each new session. */
+class Pace {
+  #moves = 0;
+  #wait = 0;
+
+  /** How long to stay with a session that lasted that long before it received a GOAWAY, ms. */
+  delay(lasted: number): number {
+    if (lasted > LAST_RETRY) this.#moves = this.#wait = 0;
+    if (++this.#moves <= PROMPT_MOVES) return 0;
+    this.#wait = Math.min(Math.max(2 * this.#wait, FIRST_RETRY), LAST_RETRY);
+    return this.#wait * (1 + Math.random() / 4);
+  }
+}
+
 /** Dials the targets one after the other, STAGGER apart, and returns the first session. */
 async function connectAny(
   targets: readonly Target[],
@@ -376,6 +393,7 @@ export async function keep(o: KeepOptions, signal: AbortSignal): Promise<void> {
   let ready: { s: Session; at: Target } | undefined;
   let previous: Session | undefined;
   let hops = 0; // changes of the relay since the last pause
+  const pace = new Pace();
   const left = new Promise<"abort">((resolve) =>
     signal.addEventListener("abort", () => resolve("abort"), { once: true }),
   );
@@ -403,6 +421,8 @@ export async function keep(o: KeepOptions, signal: AbortSignal): Promise<void> {
       if (typeof next === "string") {
         // The relay sent GOAWAY (§3.6).
         targets = [next.startsWith("https://") ? relays.at(next) : home];
+        const delay = pace.delay(performance.now() - began);
+        if (delay > 0) await Promise.race([left, sleep(delay)]);
         continue;
       }
       if ("at" in next) {

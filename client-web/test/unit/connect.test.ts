@@ -95,6 +95,17 @@ describe("keep", () => {
     expect(used.map((s) => s.url)).toEqual(["https://one.example/", "https://two.example/", "https://two.example/"]);
   });
 
+  it("does not dial incessantly when each session receives a GOAWAY", async () => {
+    const { used } = start();
+    for (let i = 0; i < 600; i++) {
+      for (const s of opened) s.leave("https://two.example/");
+      await vi.advanceTimersByTimeAsync(100);
+    }
+    expect(used.length).toBeGreaterThan(8);
+    expect(used.length).toBeLessThan(25);
+    expect(used.filter((s) => !s.isClosed).length).toBeLessThan(3);
+  });
+
   it("closes the session when aborted", async () => {
     const { over } = start();
     await vi.advanceTimersByTimeAsync(0);

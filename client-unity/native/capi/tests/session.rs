@@ -343,6 +343,46 @@ fn goaway_to_another_relay() {
     assert_eq!(client.state().reconnects, 1);
 }
 
+/// The relay of a cluster is killed. The client continues at the other one, without the application's help.
+#[test]
+fn relay_of_a_cluster_lost() {
+    let _lock = lock_shared();
+    let key = std::env::temp_dir().join(format!("holocast-cluster-{}.key", std::process::id()));
+    let _ = std::fs::remove_file(&key);
+    let key = key.to_str().unwrap();
+    Process::start("relay", &["key", key, "--algorithm", "HS256"]).wait();
+    let (first, second, admin) = (free_port(), free_port(), free_port());
+    let (bus, admin) = (format!("127.0.0.1:{}", free_port()), [admin, free_port()]);
+    let member = |port, admin: u16, bus: &str, join: &str| {
+        let admin = format!("127.0.0.1:{admin}");
+        let mut args = vec!["--admin", &admin, "--cluster", "test", "--cluster-secret", key, "--cluster-listen", bus];
+        if !join.is_empty() {
+            args.extend(["--cluster-join", join]);
+        }
+        relay(port, &args)
+    };
+    let lost = member(first, admin[0], &bus, "");
+    let _stays = member(second, admin[1], "127.0.0.1:0", &bus);
+    std::fs::remove_file(key).unwrap();
+    for port in admin {
+        until("the relays know each other", || {
+            http_get(port, "/metrics").filter(|m| m.contains("\nholocast_relay_cluster_relays 1\n"))
+        });
+    }
+    let _publisher = publisher(second, &[]);
+    let client = Open::url(&url(first)).open().unwrap();
+    client.subscribe(HC_ALL_CAMERAS, "");
+    client.frames(0, 30);
+    assert_eq!(client.state().reconnects, 0);
+    drop(lost);
+    until("a session with the other relay", || {
+        client.acquire(0).map(|f| client.release(&f, HC_NOT_SHOWN));
+        (client.state().reconnects > 0).then_some(())
+    });
+    client.frames(0, 30);
+    assert_eq!((client.state().phase, client.state().reconnects), (HC_PHASE_LIVE, 1));
+}
+
 #[test]
 fn silent_publisher() {
     let _lock = lock_shared();

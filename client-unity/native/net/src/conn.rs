@@ -1,6 +1,6 @@
 //! One connection: a MOQT session and its QUIC streams.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -9,14 +9,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use moqt::{Output, Session, StreamKey};
+use moqt::{Output, Request, Session, StreamKey};
 use quinn::{Connection, ConnectionError, Endpoint, RecvStream, SendStream, TransportConfig, VarInt};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::spawn_local;
+use tokio::task::{spawn_local, JoinSet};
 
 use crate::error::{explain, Failure, NetError};
 use crate::eyeballs;
+use crate::failover::STAGGER;
 use crate::reconnect::{App, Driver};
+use crate::roster::Place;
 use crate::rtt::{Observed, Rtt};
 use crate::target::Target;
 use crate::trust::{self, Hash};
@@ -83,6 +85,33 @@ pub(crate) async fn dial(target: &Target, pinned: Option<Hash>, insecure: bool) 
     .await
 }
 
+/// Connects to the relays one after the other, [`STAGGER`] apart or after a failure, and returns the first
+/// connection, or the error of the first relay. Drops the other attempts. Needs a `LocalSet`.
+pub(crate) async fn dial_any(places: Vec<Place>, insecure: bool) -> Result<(Place, Dialled), NetError> {
+    let mut attempts = JoinSet::new();
+    let mut untried = places.into_iter().enumerate();
+    let mut first = None;
+    loop {
+        if let Some((i, p)) = untried.next() {
+            attempts.spawn_local(async move {
+                let dialled = dial(&p.target, p.certificate, insecure).await;
+                (i, p, dialled)
+            });
+        } else if attempts.is_empty() {
+            return Err(first.unwrap_or_else(|| NetError::new(Failure::System, "there is no relay to connect to")));
+        }
+        let pause = tokio::time::sleep(STAGGER);
+        tokio::select! {
+            Some(Ok((i, p, dialled))) = attempts.join_next() => match dialled {
+                Ok(d) => return Ok((p, d)),
+                Err(e) if i == 0 => first = Some(e),
+                Err(_) => {}
+            },
+            () = pause, if untried.len() > 0 => {}
+        }
+    }
+}
+
 /// Connects to one address.
 async fn handshake(
     address: SocketAddr, config: quinn::ClientConfig, observed: Arc<Observed>, target: Target,
@@ -116,6 +145,10 @@ pub(crate) struct Conn<A> {
     pub link: u64,
     pub session: RefCell<Session>,
     pub opened: tokio::time::Instant,
+    /// The relay.
+    pub place: Place,
+    /// The subscription to its list of relays.
+    pub roster: Cell<Option<Request>>,
     driver: Rc<Driver<A>>,
     endpoint: Endpoint,
     connection: Connection,
@@ -125,11 +158,13 @@ pub(crate) struct Conn<A> {
 }
 
 impl<A: App + 'static> Conn<A> {
-    pub fn new(link: u64, d: Dialled, session: Session, driver: Rc<Driver<A>>) -> Rc<Self> {
+    pub fn new(link: u64, place: Place, d: Dialled, session: Session, driver: Rc<Driver<A>>) -> Rc<Self> {
         Rc::new(Conn {
             link,
             session: RefCell::new(session),
             opened: tokio::time::Instant::now(),
+            place,
+            roster: Cell::default(),
             driver,
             endpoint: d.endpoint,
             connection: d.connection,
@@ -168,7 +203,7 @@ impl<A: App + 'static> Conn<A> {
         let c = self.clone();
         spawn_local(async move {
             let e = c.connection.closed().await;
-            let why = explain(&e, &c.driver.authority(), true);
+            let why = explain(&e, &c.place.target.authority, true);
             let code = match &e {
                 ConnectionError::ApplicationClosed(a) => a.error_code.into_inner(),
                 _ => moqt::code::session::INTERNAL_ERROR,
@@ -183,6 +218,11 @@ impl<A: App + 'static> Conn<A> {
         let smoothed = self.connection.rtt();
         let min = self.observed.min.load(Ordering::Relaxed);
         Rtt { min: if min == u64::MAX { smoothed } else { Duration::from_nanos(min) }, smoothed }
+    }
+
+    /// Bytes received.
+    pub fn received(&self) -> u64 {
+        self.connection.stats().udp_rx.bytes
     }
 
     /// Delivers the session's events and executes its outputs.

@@ -1,12 +1,15 @@
-//! Runs MOQT sessions over QUIC: connects to a relay, reports errors, reconnects with back-off, and
-//! migrates on GOAWAY. Everything runs on the thread that calls [`run`].
+//! Runs MOQT sessions over QUIC: connects to a relay, reports errors, reconnects with back-off, migrates on
+//! GOAWAY, and continues at another relay of a cluster when its relay is silent or lost. Everything runs on
+//! the thread that calls [`run`].
 
 mod conn;
 mod error;
 mod eyeballs;
+mod failover;
 mod http;
 mod pair;
 mod reconnect;
+mod roster;
 mod rtt;
 mod target;
 mod trust;

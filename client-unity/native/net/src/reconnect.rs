@@ -1,4 +1,5 @@
-//! Keeps a session open: reconnects with back-off, and migrates when the relay sends GOAWAY.
+//! Keeps a session open: reconnects with back-off, migrates when the relay sends GOAWAY, and continues at
+//! another relay of a cluster when the relay falls silent or is lost.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -12,8 +13,10 @@ use tokio::sync::{mpsc, Notify};
 use tokio::task::{spawn_local, LocalSet};
 use tokio::time::Instant;
 
-use crate::conn::{dial, Conn, Dialled};
+use crate::conn::{dial_any, Conn, Dialled};
 use crate::error::{Failure, NetError};
+use crate::failover::{Pace, Silence, DEAD, FIRST_RETRY, LAST_RETRY, LOOK, SUSPECT};
+use crate::roster::{self, Place, Relay};
 use crate::rtt::Rtt;
 use crate::target::Target;
 use crate::trust::{parse_hash, Hash};
@@ -83,14 +86,13 @@ impl Handle {
     }
 }
 
-// Back-off between connection attempts.
-const FIRST_RETRY: Duration = Duration::from_millis(200);
-const LAST_RETRY: Duration = Duration::from_secs(5);
 /// Maximum time to stay with a relay after its GOAWAY.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(30);
 
 enum ConnEvent {
-    Dialled(Target, Result<Dialled, NetError>),
+    Dialled(Result<(Place, Dialled), NetError>),
+    /// Like Dialled, of another relay while the current one is silent.
+    Standby(u64, Result<(Place, Dialled), NetError>),
     /// The peer's SETUP arrived.
     Ready,
     Goaway(u64, String),
@@ -103,6 +105,8 @@ pub(crate) struct Driver<A> {
     options: Options,
     events: mpsc::UnboundedSender<ConnEvent>,
     current: Cell<Option<u64>>,
+    /// The other relays of the cluster.
+    relays: RefCell<Vec<Relay>>,
     /// Time at which the reconnect loop wakes next, and a notification to wake it earlier.
     wakes: Cell<Nanos>,
     sooner: Notify,
@@ -121,21 +125,43 @@ impl<A: App + 'static> Driver<A> {
         self.app.borrow().now()
     }
 
-    pub fn authority(&self) -> String {
-        self.options.target.authority.clone()
+    /// Handles an event of the subscription to the list of relays. Returns other events.
+    fn roster(&self, c: &Conn<A>, e: Event) -> Option<Event> {
+        let request = match &e {
+            Event::Object(o) => o.request,
+            Event::Subscribed { request, .. }
+            | Event::Cut { request, .. }
+            | Event::Fetched { request }
+            | Event::Failed { request, .. } // the relay is in no cluster
+            | Event::Ended { request, .. } => *request,
+            _ => return Some(e),
+        };
+        if c.roster.get() != Some(request) {
+            return Some(e);
+        }
+        if let Event::Object(o) = e {
+            if let Some(list) = roster::parse(&o.payload) {
+                self.relays.replace(list);
+            }
+            self.options.pool.give(o.payload);
+        }
+        None
     }
 
     pub fn event(&self, c: &Rc<Conn<A>>, e: Event) {
         let tell = |n| {
             let _ = self.events.send(n); // the receiver lives as long as `run`
         };
+        let Some(e) = self.roster(c, e) else { return };
         match e {
             Event::Ready { .. } => {
                 self.current.set(Some(c.link));
                 let mut app = self.app.borrow_mut();
                 let now = app.now();
                 app.path(c.link, c.rtt());
-                app.connected(now, c.link, &mut c.session.borrow_mut());
+                let mut session = c.session.borrow_mut();
+                app.connected(now, c.link, &mut session);
+                c.roster.set(Some(session.subscribe(now, &roster::track(), roster::options())));
                 tell(ConnEvent::Ready);
             }
             Event::Goaway { uri, .. } => tell(ConnEvent::Goaway(c.link, uri)),
@@ -144,7 +170,7 @@ impl<A: App + 'static> Driver<A> {
                 let text = if remote {
                     reason
                 } else {
-                    format!("the session with {} was closed: {name}: {reason}", self.authority())
+                    format!("the session with {} was closed: {name}: {reason}", c.place.target.authority)
                 };
                 tell(ConnEvent::Over(c.link, NetError { failure: Failure::Lost, text }));
             }
@@ -173,10 +199,29 @@ struct Reconnector<A> {
     /// Time of the next attempt.
     retry: Option<Instant>,
     wait: Duration,
-    /// Target of a GOAWAY, and its certificate if the GOAWAY named that.
-    moved: Option<(Target, Option<Hash>)>,
+    /// The configured relay.
+    home: Place,
+    /// The relay in use, or the first to try.
+    at: Place,
+    /// The next attempt follows a GOAWAY, to no other relay than it names.
+    moving: bool,
+    /// Changes of the relay after losses since the last pause.
+    hops: usize,
+    pace: Pace,
+    silence: Silence,
+    standby: Standby,
+    /// Number of standby connections so far, and when another one may be tried.
+    standbys: u64,
+    standby_after: Instant,
     /// Sessions being left after GOAWAY, with their closing deadlines.
     leaving: Vec<(u64, Instant)>,
+}
+
+/// A connection to another relay while the current one is silent.
+enum Standby {
+    None,
+    Dialling(u64),
+    Ready(Box<(Place, Dialled)>),
 }
 
 async fn reconnect_loop<A: App + 'static>(options: Options, app: A, handle: Arc<Handle>) {
@@ -186,9 +231,11 @@ async fn reconnect_loop<A: App + 'static>(options: Options, app: A, handle: Arc<
         options,
         events,
         current: Cell::new(None),
+        relays: RefCell::default(),
         wakes: Cell::new(Nanos::MIN),
         sooner: Notify::new(),
     });
+    let home = Place { target: driver.options.target.clone(), certificate: driver.options.pinned };
     let mut k = Reconnector {
         driver,
         conns: BTreeMap::new(),
@@ -196,11 +243,20 @@ async fn reconnect_loop<A: App + 'static>(options: Options, app: A, handle: Arc<
         dialling: false,
         retry: Some(Instant::now()),
         wait: FIRST_RETRY,
-        moved: None,
+        at: home.clone(),
+        home,
+        moving: false,
+        hops: 0,
+        pace: Pace::default(),
+        silence: Silence::default(),
+        standby: Standby::None,
+        standbys: 0,
+        standby_after: Instant::now(),
         leaving: Vec::new(),
     };
     while !handle.over() {
         k.dial_if_due();
+        k.listen_for_silence();
         let wake = k.tick();
         tokio::select! {
             biased;
@@ -229,12 +285,77 @@ impl<A: App + 'static> Reconnector<A> {
             return;
         }
         (self.dialling, self.retry) = (true, None);
+        let mut places = if self.moving { Vec::new() } else { self.others() };
+        let first = if self.hops > 0 { places.len() } else { 0 }; // a lost relay comes last
+        places.insert(first, self.at.clone());
+        self.drop_standby();
+        self.dial(places, ConnEvent::Dialled);
+    }
+
+    /// Dials relays in the background.
+    fn dial(&self, places: Vec<Place>, event: impl FnOnce(Result<(Place, Dialled), NetError>) -> ConnEvent + 'static) {
         let d = self.driver.clone();
-        let (target, named) = self.moved.take().unwrap_or_else(|| (d.options.target.clone(), None));
         spawn_local(async move {
-            let dialled = dial(&target, named.or(d.options.pinned), d.options.insecure).await;
-            let _ = d.events.send(ConnEvent::Dialled(target, dialled));
+            let dialled = dial_any(places, d.options.insecure).await;
+            let _ = d.events.send(event(dialled));
         });
+    }
+
+    /// The relays other than the one in use, best first.
+    fn others(&self) -> Vec<Place> {
+        roster::others(&self.driver.relays.borrow(), &self.home, &self.at.target, random)
+    }
+
+    fn drop_standby(&mut self) {
+        self.standby = Standby::None;
+    }
+
+    /// Dials another relay while the current one is silent, and continues there if it stays silent.
+    fn listen_for_silence(&mut self) {
+        let Some(c) = self.current().cloned() else { return };
+        if self.dialling || self.retry.is_some() || self.driver.relays.borrow().is_empty() {
+            self.silence.clear();
+            return;
+        }
+        let now = Instant::now();
+        let silent = self.silence.observe(now, c.link, c.received()).saturating_sub(c.rtt().smoothed);
+        if silent < SUSPECT {
+            return self.drop_standby();
+        }
+        match std::mem::replace(&mut self.standby, Standby::None) {
+            Standby::None if now >= self.standby_after => {
+                self.standbys += 1;
+                let id = self.standbys;
+                self.standby = Standby::Dialling(id);
+                self.dial(self.others(), move |d| ConnEvent::Standby(id, d));
+            }
+            Standby::Ready(next) if silent >= DEAD => {
+                self.leaving.push((c.link, now + LEAVE_TIMEOUT));
+                self.silence.clear();
+                self.dialling = true;
+                let (place, d) = *next;
+                self.begin(place, d);
+            }
+            other => self.standby = other,
+        }
+    }
+
+    /// Begins a session.
+    fn begin(&mut self, place: Place, d: Dialled) {
+        let o = &self.driver.options;
+        let config = Config {
+            path: place.target.path.clone(),
+            authority: place.target.authority.clone(),
+            implementation: o.implementation.clone(),
+            limits: Limits { sealing: o.sealing, ..Limits::default() },
+        };
+        let session = Session::new(config, o.pool.clone(), self.driver.now());
+        let link = self.next_link;
+        self.next_link += 1;
+        (self.at, self.moving) = (place.clone(), false);
+        let c = Conn::new(link, place, d, session, self.driver.clone());
+        self.conns.insert(link, c.clone());
+        c.start();
     }
 
     fn try_again(&mut self) {
@@ -243,47 +364,57 @@ impl<A: App + 'static> Reconnector<A> {
         }
         self.retry = Some(Instant::now() + self.wait);
         let doubled = (2 * self.wait).min(LAST_RETRY);
-        self.wait = doubled + doubled.mul_f64(random_quarter()); // jitter, to spread reconnecting viewers
+        self.wait = doubled + doubled.mul_f64(random() / 4.0); // jitter, to spread reconnecting viewers
     }
 
     fn events(&mut self, n: ConnEvent) {
         match n {
-            ConnEvent::Dialled(target, Ok(d)) => {
-                let now = self.driver.now();
-                let o = &self.driver.options;
-                let config = Config {
-                    path: target.path,
-                    authority: target.authority,
-                    implementation: o.implementation.clone(),
-                    limits: Limits { sealing: o.sealing, ..Limits::default() },
-                };
-                let session = Session::new(config, o.pool.clone(), now);
-                let link = self.next_link;
-                self.next_link += 1;
-                let c = Conn::new(link, d, session, self.driver.clone());
-                self.conns.insert(link, c.clone());
-                c.start();
-            }
-            ConnEvent::Dialled(_, Err(e)) => {
-                self.dialling = false;
+            ConnEvent::Dialled(Ok((place, d))) => self.begin(place, d),
+            ConnEvent::Dialled(Err(e)) => {
+                (self.dialling, self.moving) = (false, false);
+                self.hops = 0;
                 self.driver.app.borrow_mut().connection_error(&e);
                 self.try_again();
+            }
+            ConnEvent::Standby(id, dialled) => {
+                if !matches!(self.standby, Standby::Dialling(now) if now == id) {
+                    return; // the relay was heard meanwhile
+                }
+                self.standby = match dialled {
+                    Ok(next) => Standby::Ready(Box::new(next)),
+                    Err(_) => {
+                        self.standby_after = Instant::now() + FIRST_RETRY;
+                        Standby::None
+                    }
+                };
             }
             ConnEvent::Ready => self.dialling = false,
             ConnEvent::Goaway(link, uri) => {
                 if self.driver.current.get() != Some(link) {
                     return;
                 }
-                let certificate = uri.split_once('#').and_then(|(_, hash)| parse_hash(hash));
-                let to = Target::parse(&uri).ok();
-                self.moved = to.map(|t| (t.with_path_of(&self.driver.options.target), certificate));
-                self.leaving.push((link, Instant::now() + LEAVE_TIMEOUT));
+                let Some(c) = self.conns.get(&link) else { return };
+                let delay = self.pace.delay(c.opened.elapsed(), random() / 4.0);
+                (self.at, self.moving) = (self.moved(&uri), true);
+                self.leaving.push((link, Instant::now() + delay + LEAVE_TIMEOUT));
                 if !self.dialling {
-                    self.retry = Some(Instant::now());
+                    self.retry = Some(Instant::now() + delay);
                 }
             }
             ConnEvent::Over(link, why) => self.over(link, &why),
         }
+    }
+
+    /// The relay that a GOAWAY names. Its certificate is the one whose hash is the URI's fragment, or the one
+    /// in the list of relays.
+    fn moved(&self, uri: &str) -> Place {
+        let Ok(target) = Target::parse(uri) else { return self.at.clone() };
+        let same = |t: &Target| t.host == target.host && t.port == target.port;
+        let named = uri.split_once('#').and_then(|(_, hash)| parse_hash(hash));
+        let known =
+            self.driver.relays.borrow().iter().find(|r| same(&r.place.target)).and_then(|r| r.place.certificate);
+        let kept = if same(&self.at.target) { self.at.certificate } else { self.home.certificate };
+        Place { certificate: named.or(known).or(kept), target: target.with_path_of(&self.home.target) }
     }
 
     fn over(&mut self, link: u64, why: &NetError) {
@@ -291,6 +422,7 @@ impl<A: App + 'static> Reconnector<A> {
         self.leaving.retain(|(l, _)| *l != link);
         if c.opened.elapsed() > LAST_RETRY {
             self.wait = FIRST_RETRY;
+            self.hops = 0;
         }
         let was_current = self.driver.current.get() == Some(link);
         // If a connection ended before it was ready, it was the current attempt.
@@ -306,7 +438,14 @@ impl<A: App + 'static> Reconnector<A> {
         if was_current {
             self.driver.current.set(None);
         }
-        if was_current || attempt {
+        if !was_current && !attempt || self.dialling {
+            return;
+        }
+        if self.hops < self.others().len() {
+            self.hops += 1;
+            self.retry.get_or_insert(Instant::now());
+        } else {
+            self.hops = 0;
             self.try_again();
         }
     }
@@ -363,13 +502,14 @@ impl<A: App + 'static> Reconnector<A> {
         let next = sessions.min().unwrap_or(Nanos::MAX).min(self.driver.app.borrow().deadline());
         self.driver.wakes.set(next);
         let wait = Duration::from_nanos(u64::try_from(next.saturating_sub(self.driver.now())).unwrap_or(0));
-        let wake = Instant::now() + wait.min(Duration::from_secs(1));
+        let watching = self.driver.current.get().is_some() && !self.driver.relays.borrow().is_empty();
+        let wake = Instant::now() + wait.min(if watching { LOOK } else { Duration::from_secs(1) });
         self.retry.map_or(wake, |r| r.min(wake))
     }
 }
 
-/// A random number between 0 and 0.25, derived from the hasher's seed. Not cryptographic.
-fn random_quarter() -> f64 {
+/// A random number between 0 and 1, derived from the hasher's seed. Not cryptographic.
+fn random() -> f64 {
     use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(0) as f64 / u64::MAX as f64 / 4.0
+    RandomState::new().hash_one(0) as f64 / u64::MAX as f64
 }

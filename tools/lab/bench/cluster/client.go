@@ -1,11 +1,14 @@
 package cluster
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"log/slog"
 	"sync"
@@ -22,25 +25,103 @@ import (
 // Roles of a client.
 const (
 	rolePublish  = "publish"  // a camera
-	roleWatch    = "watch"    // Count viewers of it
+	roleWatch    = "watch"    // viewers
 	roleAnnounce = "announce" // Count namespaces
 )
 
 // client configures a client process. It reports what happens in lines on stdout, each a word and
 // numbers; times are UNIX nanoseconds:
 //
+//	at VIEWER RELAY                  a viewer, or the publisher, is at a relay, by its address
 //	sent FRAME TIME                  the publisher sends a frame
 //	frame VIEWER FRAME SENT TIME     a viewer has a complete frame
+//	wrong VIEWER FRAME TIME          a viewer has a frame that is not one of its session
 //	announcing TIME                  before the first namespace
 //	announced TIME                   after the last one
+//
+// At the line "place" on stdin, its sessions end and begin again at Relay. It ends with stdin.
 type client struct {
-	Role  string `json:"role"`
-	URL   string `json:"url"`
-	Hash  string `json:"hash"` // of the relays' certificate
-	Count int    `json:"count,omitempty"`
-	Bytes int    `json:"bytes,omitempty"` // per frame
+	Role     string    `json:"role"`
+	Relay    string    `json:"relay"` // moqt://HOST:PORT
+	Hash     string    `json:"hash"`  // of the relay's certificate
+	Sessions []session `json:"sessions,omitempty"`
+	Count    int       `json:"count,omitempty"`
 
 	lines *lines
+	place *placement
+}
+
+// session is a camera to publish or watch.
+type session struct {
+	Name    string `json:"name"`
+	Bytes   int    `json:"bytes"`             // per frame
+	Viewers int    `json:"viewers,omitempty"` // numbered across a client's sessions
+}
+
+// camera returns the name of the camera's track.
+func (s session) camera() moqt.TrackName {
+	return moqt.TrackName{Namespace: moqt.Namespace{connect.Root, s.Name}, Name: "points"}
+}
+
+// stampLen is the length of a frame's first field, its time.
+const stampLen = 8
+
+// frame returns a frame without its time: the rest is a mark of the session.
+func (s session) frame() []byte {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(s.Name))
+	b := make([]byte, max(s.Bytes, stampLen)/stampLen*stampLen)
+	for i := stampLen; i < len(b); i += stampLen {
+		binary.BigEndian.PutUint64(b[i:], h.Sum64())
+	}
+	return b
+}
+
+// placement orders the sessions of a client to begin again.
+type placement struct {
+	mu     sync.Mutex
+	ctx    context.Context // of the sessions
+	cancel context.CancelFunc
+}
+
+// renew ends the sessions.
+func (p *placement) renew(ctx context.Context) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cancel != nil {
+		p.cancel()
+	}
+	p.ctx, p.cancel = context.WithCancel(ctx)
+}
+
+func (p *placement) current() context.Context {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ctx
+}
+
+// obey follows the orders on stdin. It returns when they end.
+func (c *client) obey(ctx context.Context, in io.Reader) {
+	for scan := bufio.NewScanner(in); scan.Scan(); {
+		if scan.Text() == placeOrder {
+			c.place.renew(ctx)
+		}
+	}
+}
+
+const placeOrder = "place"
+
+// keep uses a session at the client's relay or, after failures, at others, until ctx is done.
+func (c *client) keep(
+	ctx context.Context, name string, h moqt.Handler, use func(context.Context, *moqt.Session) error,
+) error {
+	for {
+		placed := c.place.current()
+		t := connect.Target{URL: c.Relay + "/" + name, CertificateHash: c.Hash}
+		if err := t.KeepMoving(placed, h, direct.Quiet, use); placed.Err() == nil || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // lines writes whole lines.
@@ -55,74 +136,68 @@ func (l *lines) print(format string, args ...any) {
 	_, _ = fmt.Fprintf(l.w, format+"\n", args...)
 }
 
-// RunClient runs a publisher or viewers, as configured by the benchmark, until ctx is done.
-func RunClient(ctx context.Context, config string, out io.Writer) error {
+// RunClient runs a publisher or viewers, as configured by the benchmark, until ctx is done or in ends.
+func RunClient(ctx context.Context, config string, in io.Reader, out io.Writer) error {
 	var c client
 	if err := json.Unmarshal([]byte(config), &c); err != nil {
 		return fmt.Errorf("client configuration: %w", err)
 	}
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // retries are expected
-	c.lines = &lines{w: out}
+	c.lines, c.place = &lines{w: out}, &placement{}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.place.renew(ctx)
+	go func() {
+		defer cancel()
+		c.obey(ctx, in)
+	}()
 	var err error
 	switch c.Role {
 	case rolePublish:
-		err = c.publish(ctx)
+		err = c.publish(ctx, c.Sessions[0])
 	case roleWatch:
 		err = c.watch(ctx)
 	case roleAnnounce:
 		err = c.announce(ctx)
 	default:
-		err = fmt.Errorf("no role %q", c.Role)
+		return fmt.Errorf("no role %q", c.Role)
 	}
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // canceled, not failed
+		return nil // canceled, not failed
 	}
 	return err
 }
 
-func (c *client) target() connect.Target { return connect.Target{URL: c.URL, CertificateHash: c.Hash} }
-
-// camera returns the name of the camera's track.
-func (c *client) camera() (moqt.TrackName, error) {
-	ns, err := c.target().Namespace()
-	return moqt.TrackName{Namespace: ns, Name: "points"}, err
-}
-
-// stampLen is the length of a frame's first field, its time.
-const stampLen = 8
-
-// publish sends frames, whether or not a relay is connected, as a capture server does.
-func (c *client) publish(ctx context.Context) error {
-	name, err := c.camera()
-	if err != nil {
-		return err
-	}
+// publish sends frames, whether or not a relay is connected, as a capture server does. Publishers of one
+// session send frames of the same numbers at the same times.
+func (c *client) publish(ctx context.Context, camera session) error {
+	name := camera.camera()
 	t := origin.NewTrack(name, nil, origin.Limits{})
 	var set origin.Set
 	set.Add(t)
 	ctx, stop := context.WithCancel(ctx)
-	defer stop()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- c.target().KeepMoving(ctx, set.Handler(), direct.Quiet, func(ctx context.Context, s *moqt.Session) error {
-			return offer(ctx, s, name.Namespace)
+		ended <- c.keep(ctx, camera.Name, set.Handler(), func(ctx context.Context, s *moqt.Session) error {
+			return c.offer(ctx, s, name.Namespace)
 		})
 	}()
-	payload := make([]byte, max(c.Bytes, stampLen))
-	tick := time.NewTicker(time.Second / FramesPerS)
-	defer tick.Stop()
-	for group := uint64(0); ; group++ {
+	payload := camera.frame()
+	const interval = int64(time.Second / FramesPerS)
+	for group := time.Now().UnixNano()/interval + 1; ; group++ {
 		select {
-		case <-tick.C:
+		case <-time.After(time.Until(time.Unix(0, group*interval))):
 		case err := <-ended:
+			stop()
 			return err
 		}
 		now := time.Now().UnixNano()
 		binary.BigEndian.PutUint64(payload, uint64(now))
 		c.lines.print("sent %d %d", group, now)
-		if err := t.WriteObject(wire.SubgroupHeader{Group: group, FirstObject: true, EndOfGroup: true}, moqt.Object{},
+		if err := t.WriteObject(wire.SubgroupHeader{Group: uint64(group), FirstObject: true, EndOfGroup: true}, moqt.Object{},
 			payload); err != nil {
-			return err
+			stop()
+			return errors.Join(err, <-ended)
 		}
 	}
 }
@@ -131,11 +206,12 @@ func (c *client) publish(ctx context.Context) error {
 const leaveLimit = 5 * time.Second
 
 // offer publishes a namespace in a session until the session ends or is replaced.
-func offer(ctx context.Context, s *moqt.Session, ns moqt.Namespace) error {
+func (c *client) offer(ctx context.Context, s *moqt.Session, ns moqt.Namespace) error {
 	p, err := s.PublishNamespace(ctx, ns)
 	if err != nil {
 		return err
 	}
+	c.lines.print("at 0 %s", s.RemoteAddr())
 	connect.Settled(ctx)
 	select {
 	case <-p.Done():
@@ -151,35 +227,45 @@ func offer(ctx context.Context, s *moqt.Session, ns moqt.Namespace) error {
 	return ctx.Err()
 }
 
-// watch views the camera like players do.
+// watch views cameras like players do.
 func (c *client) watch(ctx context.Context) error {
-	name, err := c.camera()
-	if err != nil {
-		return err
+	ended, viewer := make(chan error), 0
+	for _, camera := range c.Sessions {
+		for range camera.Viewers {
+			v := view{c: c, viewer: viewer, frame: camera.frame(), name: camera.camera()}
+			viewer++
+			go func() { ended <- c.keep(ctx, camera.Name, moqt.Handler{}, v.watch) }()
+		}
 	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	ended := make(chan error, c.Count)
-	for viewer := range c.Count {
-		go func() {
-			ended <- c.target().KeepMoving(ctx, moqt.Handler{}, direct.Quiet, func(ctx context.Context, s *moqt.Session) error {
-				return c.view(ctx, s, viewer, name)
-			})
-		}()
+	err := <-ended
+	for range viewer - 1 {
+		if ctx.Err() == nil {
+			break
+		}
+		err = errors.Join(err, <-ended) // so that all sessions are closed
 	}
-	return <-ended
+	return err
 }
 
-// view receives frames in a session until the session ends.
-func (c *client) view(ctx context.Context, s *moqt.Session, viewer int, name moqt.TrackName) error {
+// view is a viewer of a camera.
+type view struct {
+	c      *client
+	viewer int
+	frame  []byte // without its time
+	name   moqt.TrackName
+}
+
+// watch receives frames in a session until the session ends.
+func (v *view) watch(ctx context.Context, s *moqt.Session) error {
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	for {
-		sub, err := connect.Subscribe(ctx, s, name, 0, true)
+		sub, err := connect.Subscribe(ctx, s, v.name, 0, true)
 		if err != nil {
 			return err
 		}
-		reading.Go(func() { c.join(ctx, sub, viewer) })
+		v.c.lines.print("at %d %s", v.viewer, s.RemoteAddr())
+		reading.Go(func() { v.join(ctx, sub) })
 		for {
 			r, err := sub.AcceptSubgroup(ctx)
 			if err != nil {
@@ -189,8 +275,8 @@ func (c *client) view(ctx context.Context, s *moqt.Session, viewer int, name moq
 				if _, err := r.NextObject(); err != nil {
 					return
 				}
-				if b, err := r.ReadPayload(nil, 2*c.Bytes); err == nil {
-					c.take(ctx, viewer, r.Group, b)
+				if b, err := r.ReadPayload(nil, maxFrame); err == nil {
+					v.take(ctx, r.Group, b)
 				}
 				_, _ = r.NextObject() // reading to the end releases the stream
 			})
@@ -205,8 +291,11 @@ func (c *client) view(ctx context.Context, s *moqt.Session, viewer int, name moq
 	}
 }
 
+// maxFrame limits a frame's bytes.
+const maxFrame = 1 << 20
+
 // join receives the current group at the start of a subscription.
-func (c *client) join(ctx context.Context, sub *moqt.Subscription, viewer int) {
+func (v *view) join(ctx context.Context, sub *moqt.Subscription) {
 	if sub.Largest == nil {
 		return
 	}
@@ -215,19 +304,20 @@ func (c *client) join(ctx context.Context, sub *moqt.Subscription, viewer int) {
 		return
 	}
 	defer f.Cancel()
-	_ = f.Each(ctx, 2*c.Bytes, func(o wire.FetchObject, b []byte) error {
-		c.take(ctx, viewer, o.Group, b)
+	_ = f.Each(ctx, maxFrame, func(o wire.FetchObject, b []byte) error {
+		v.take(ctx, o.Group, b)
 		return nil
 	})
 }
 
-// take reports a frame, unless it is damaged.
-func (c *client) take(ctx context.Context, viewer int, frame uint64, b []byte) {
-	if len(b) != max(c.Bytes, stampLen) {
+// take reports a frame, and whether it is one of the viewer's session.
+func (v *view) take(ctx context.Context, frame uint64, b []byte) {
+	if len(b) != len(v.frame) || !bytes.Equal(b[stampLen:], v.frame[stampLen:]) {
+		v.c.lines.print("wrong %d %d %d", v.viewer, frame, time.Now().UnixNano())
 		return
 	}
 	connect.Settled(ctx)
-	c.lines.print("frame %d %d %d %d", viewer, frame, binary.BigEndian.Uint64(b), time.Now().UnixNano())
+	v.c.lines.print("frame %d %d %d %d", v.viewer, frame, binary.BigEndian.Uint64(b), time.Now().UnixNano())
 }
 
 // requests is the number of concurrent announcements.
@@ -235,7 +325,7 @@ const requests = 32
 
 // announce announces namespaces in one session.
 func (c *client) announce(ctx context.Context) error {
-	s, err := c.target().Dial(ctx, moqt.Handler{}, direct.Quiet)
+	s, err := connect.Target{URL: c.Relay + "/announce", CertificateHash: c.Hash}.Dial(ctx, moqt.Handler{}, direct.Quiet)
 	if err != nil {
 		return err
 	}

@@ -31,6 +31,12 @@ const (
 	hopExtra  = time.Millisecond
 )
 
+// Limits of a gap in a fault for viewers that it affects and for others.
+const (
+	gapGoal       = 1500 * time.Millisecond
+	gapGoalOthers = 300 * time.Millisecond
+)
+
 // Parts of the benchmark, before those of the faults.
 const (
 	hopsPart     = "hops"
@@ -102,45 +108,57 @@ type fault struct {
 	name, title string   // key in JSON, text in the table
 	at          []string // sites whose viewers it affects; others should not notice
 	last, quick time.Duration
-	most        int // repetitions, or one in a quick run; 0 = the benchmark's
+	most        int  // repetitions, or one in a quick run; 0 = the benchmark's
+	backup      bool // the session has a second publisher, at C
 }
 
 // faults lists the faults in order. The methods of network begin and end them.
 func faults() []fault {
-	all := sites()
-	return []fault{
-		{name: noFault, title: "none", last: time.Second, quick: time.Second, most: 10},
+	const last, quick = 3 * time.Second, 2 * time.Second
+	list := []fault{
+		{name: noFault, title: "none", last: time.Second, quick: time.Second, most: 5},
 		{
 			name: killedRelay, title: "relay B killed, restarted after 3 s", at: []string{siteB},
-			last: 3 * time.Second, quick: 2 * time.Second,
+			last: last, quick: quick,
 		},
 		{
 			name: killedPublisherRelay, title: "publisher's relay A killed, restarted after 3 s", at: []string{siteA},
-			last: 3 * time.Second, quick: 2 * time.Second,
+			last: last, quick: quick,
+		},
+		{name: stoppedRelay, title: "relay B stopped for 3 s", at: []string{siteB}, last: last, quick: quick},
+		{name: cutRelay, title: "relay B's network cut for 3 s", at: []string{siteB}, last: last, quick: quick},
+		{
+			name: slowRelay, title: "relay B slowed to 10 Mbit/s for 3 s", at: []string{siteB},
+			last: last, quick: quick, most: 10,
 		},
 		{
-			name: stoppedRelay, title: "relay B stopped for 5 s", at: []string{siteB},
-			last: 5 * time.Second, quick: 2 * time.Second,
+			name: cutBus, title: "NATS gone (cluster ports blocked) for 30 s",
+			last: 30 * time.Second, quick: 5 * time.Second, most: 1,
 		},
 		{
-			name: cutRelay, title: "relay B's network cut for 5 s", at: []string{siteB},
-			last: 5 * time.Second, quick: 2 * time.Second,
+			name: partition, title: "A cut off from B and C for 3 s or more", at: []string{siteB, siteC},
+			last: last, quick: quick, most: 6,
 		},
-		{
-			name: slowRelay, title: "relay B slowed to 10 Mbit/s for 5 s", at: []string{siteB},
-			last: 5 * time.Second, quick: 2 * time.Second,
-		},
-		{
-			name: cutBus, title: "cluster ports blocked for 30 s",
-			last: 30 * time.Second, quick: 5 * time.Second, most: 3,
-		},
-		{
-			name: partition, title: "A cut off from B and C for 5 s", at: []string{siteB, siteC},
-			last: 5 * time.Second, quick: 2 * time.Second,
-		},
-		{name: upgradedPublisherRelay, title: "publisher's relay A upgraded", at: []string{siteA}},
-		{name: rollingUpgrade, title: "C, B and A upgraded in turn", at: all, most: 10},
 	}
+	if clockSteps {
+		list = append(list, fault{
+			name: clockStep, title: "relay B's clock set 1 h ahead, and back after 1 s", at: []string{siteB},
+			last: time.Second, quick: time.Second, most: 5,
+		})
+	}
+	return append(
+		list,
+		fault{
+			name: expiredCertificate, title: "relay B's certificate expires, then B upgraded", at: []string{siteB},
+			last: time.Second, quick: time.Second, most: 5,
+		},
+		fault{name: upgradedPublisherRelay, title: "publisher's relay A upgraded", at: []string{siteA}, most: 10},
+		fault{name: rollingUpgrade, title: "C, B and A upgraded in turn", at: sites(), most: 5},
+		fault{
+			name: killedPublisherRelayBackup, title: "A killed as above, with a second publisher at C", at: []string{siteA},
+			last: last, quick: quick, most: 10, backup: true,
+		},
+	)
 }
 
 const (
@@ -152,6 +170,10 @@ const (
 	slowRelay              = "slow_relay"
 	cutBus                 = "cut_bus"
 	partition              = "partition"
+	clockStep              = "clock_step"
+	expiredCertificate     = "expired_certificate"
 	upgradedPublisherRelay = "upgraded_publisher_relay"
 	rollingUpgrade         = "rolling_upgrade"
+
+	killedPublisherRelayBackup = "killed_publisher_relay_backup"
 )

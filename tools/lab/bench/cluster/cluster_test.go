@@ -114,17 +114,23 @@ func TestCopies(t *testing.T) {
 func TestJSON(t *testing.T) {
 	second := outage{lost: 30, gap: time.Second, recovered: true}
 	r := Result{Copies: 1, Failover: map[string]*Failover{
-		killedRelay: summarize(1, []outage{second, {lost: 40, gap: 2 * time.Second}}, []outage{{gap: 33 * time.Millisecond}}),
-		cutBus:      summarize(1, nil, []outage{second}),
+		killedRelay: {
+			Repetitions: 1, Wrong: 3, atAll: []outage{second, {lost: 40, gap: 2 * time.Second}},
+			othersAll: []outage{{gap: 33 * time.Millisecond}},
+		},
+		cutBus: {Repetitions: 1, othersAll: []outage{second}, settled: []time.Duration{7 * time.Second}},
 	}}
+	for _, f := range r.Failover {
+		f.summarize()
+	}
 	b, err := json.Marshal(&r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`"copies":1`, `"killed_relay":{"repetitions":1,"not_recovered":2,"samples":2,"frames_lost_p50":40`,
+		`"copies":1`, `"killed_relay":{"repetitions":1,"not_recovered":2,"wrong_frames":3,"samples":2,"frames_lost_p50":40`,
 		`"gap_ms_p50":2000,"gap_ms_p95":2000`, `"gap_ms_p95_others":33`,
-		`"cut_bus":{"repetitions":1,"not_recovered":0,"samples_others":1,"frames_lost_p50_others":30`,
+		`"cut_bus":{"repetitions":1,"not_recovered":0,"wrong_frames":0,"one_owner_ms_p95":7000,"samples_others":1,"frames_lost_p50_others":30`,
 	} {
 		if !strings.Contains(string(b), want) {
 			t.Errorf("no %s in %s", want, b)
@@ -133,7 +139,7 @@ func TestJSON(t *testing.T) {
 	md := r.Markdown()
 	for _, want := range []string{
 		"| relay B killed, restarted after 3 s | 1 | 40 / 40 | 2000 / 2000 | 0 / 0 | 33 / 33 | 2 |",
-		"| cluster ports blocked for 30 s | 1 | – | – | 30 / 30 | 1000 / 1000 | 0 |",
+		"| NATS gone (cluster ports blocked) for 30 s | 1 | – | – | 30 / 30 | 1000 / 1000 | 0 |",
 	} {
 		if !strings.Contains(md, want) {
 			t.Errorf("no %s in\n%s", want, md)
@@ -150,7 +156,7 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	if err := RunClient(t.Context(), `{"role": "none"}`, t.Output()); err == nil {
+	if err := RunClient(t.Context(), `{"role": "none"}`, strings.NewReader(""), t.Output()); err == nil {
 		t.Error("ran an unknown client")
 	}
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -28,6 +29,7 @@ const inFlight = time.Second
 type outage struct {
 	lost      int           // frames
 	gap       time.Duration // longest time between two frames, or until the end of the observation
+	after     time.Duration // from the beginning of the fault until the gap
 	recovered bool          // a frame sent after the fault has arrived
 }
 
@@ -61,7 +63,9 @@ func outageOf(sent []sentFrame, got []arrival, began, ended, until int64) (o out
 	}
 	slices.Sort(times)
 	for _, at := range append(times, until) {
-		o.gap = max(o.gap, time.Duration(at-before))
+		if gap := time.Duration(at - before); gap > o.gap {
+			o.gap, o.after = gap, time.Duration(before-began)
+		}
 		before = at
 	}
 	return o
@@ -111,10 +115,17 @@ func milliseconds(d []time.Duration, q float64) float64 {
 	return float64(quantile.Of(d, q).Microseconds()) / 1000
 }
 
-// summarize returns the figures of a fault from the outages of the viewers that it affects and of the
-// others.
-func summarize(repetitions int, at, others []outage) *Failover {
-	f := &Failover{Repetitions: repetitions}
+// add adds what a fault did to one viewer, which it affects or not.
+func (f *Failover) add(affected bool, o outage) {
+	if affected {
+		f.atAll = append(f.atAll, o)
+	} else {
+		f.othersAll = append(f.othersAll, o)
+	}
+}
+
+// summarize computes the figures.
+func (f *Failover) summarize() {
 	quantiles := func(list []outage) (*Outages, int) {
 		if len(list) == 0 {
 			return nil, 0
@@ -132,8 +143,15 @@ func summarize(repetitions int, at, others []outage) *Failover {
 		}, unrecovered
 	}
 	var a, b int
-	f.at, a = quantiles(at)
-	f.others, b = quantiles(others)
+	f.at, a = quantiles(f.atAll)
+	f.others, b = quantiles(f.othersAll)
 	f.NotRecovered = a + b
-	return f
+	if len(f.settled) > 0 {
+		f.OneOwner = milliseconds(f.settled, 0.95)
+	}
+}
+
+// String describes what happened to a viewer.
+func (o outage) String() string {
+	return fmt.Sprintf("%d lost, %d ms at %+d ms", o.lost, o.gap.Milliseconds(), o.after.Milliseconds())
 }

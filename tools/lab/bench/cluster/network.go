@@ -5,6 +5,10 @@ package cluster
 import (
 	"bufio"
 	"context"
+	"crypto"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -25,12 +29,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"holocast/internal/devcert"
+	"holocast/internal/moqt"
+	moqtwire "holocast/internal/moqt/wire"
 	"holocast/internal/netlab"
 	"holocast/internal/netlab/namespace"
 	"holocast/internal/netlab/topology"
 	"holocast/internal/netlab/wire"
 	"holocast/internal/pause"
 	"holocast/relay/auth"
+	"holocast/tools/lab/bench/internal/direct"
 	"holocast/tools/lab/bench/internal/load"
 )
 
@@ -67,10 +74,11 @@ const niceness = -15
 
 // network is a running cluster with its clients.
 type network struct {
-	relay  string   // binary
-	client []string // command
-	dir    string   // for secrets
-	hash   string   // of the relays' certificate
+	relay  string                     // binary
+	client []string                   // command
+	backup bool                       // several publishers may claim a namespace
+	dir    string                     // for secrets
+	certs  map[string]tls.Certificate // of the relays, by site
 
 	lab    *netlab.Lab
 	relays map[string]*load.Relay  // by site
@@ -83,10 +91,10 @@ type network struct {
 }
 
 // start starts the relays of all sites and waits until they know each other.
-func start(ctx context.Context, relay string, client []string) (n *network, err error) {
+func start(ctx context.Context, relay string, client []string, backup bool) (n *network, err error) {
 	n = &network{
-		relay: relay, client: client, relays: map[string]*load.Relay{}, http: map[string]*http.Client{},
-		pids: map[string]int{},
+		relay: relay, client: client, backup: backup, relays: map[string]*load.Relay{}, http: map[string]*http.Client{},
+		pids: map[string]int{}, certs: map[string]tls.Certificate{},
 	}
 	defer func() {
 		if err != nil {
@@ -117,22 +125,30 @@ func start(ctx context.Context, relay string, client []string) (n *network, err 
 		}
 	}
 	began := time.Now()
+	if err := n.awaitJoined(ctx); err != nil {
+		return n, err
+	}
+	n.joined = time.Since(began)
+	return n, nil
+}
+
+// awaitJoined waits until the relays know each other.
+func (n *network) awaitJoined(ctx context.Context) error {
 	for _, site := range sites() {
 		what := "relay " + site + " knows the others"
 		err := await(ctx, startLimit, what, func() bool {
 			return n.metric(ctx, site, "holocast_relay_cluster_relays") == float64(len(sites())-1)
 		})
 		if err != nil {
-			return n, err
+			return err
 		}
 	}
-	n.joined = time.Since(began)
-	return n, nil
+	return nil
 }
 
 func (n *network) file(name string) string { return filepath.Join(n.dir, name) }
 
-// writeSecrets writes the cluster's secret and a certificate for all relays.
+// writeSecrets writes the cluster's secret and a certificate for each relay.
 func (n *network) writeSecrets() error {
 	key, err := auth.NewKey("HS256")
 	if err != nil {
@@ -142,22 +158,40 @@ func (n *network) writeSecrets() error {
 	if err != nil {
 		return err
 	}
-	var hosts []string
 	for _, site := range sites() {
-		hosts = append(hosts, n.lab.Node(site).Addr.String())
+		if n.certs[site], err = devcert.Generate(time.Now(), n.lab.Node(site).Addr.String()); err != nil {
+			return err
+		}
+		if err := n.writeCertificate(site, n.certs[site]); err != nil {
+			return err
+		}
 	}
-	cert, err := devcert.Generate(time.Now(), hosts...)
+	return os.WriteFile(n.file("cluster.key"), secret, 0o600)
+}
+
+// writeCertificate writes the certificate that a relay uses within about two seconds.
+func (n *network) writeCertificate(site string, c tls.Certificate) error {
+	chain, key, err := pemOf(c)
 	if err != nil {
 		return err
 	}
-	hash := devcert.Hash(cert)
-	n.hash = hex.EncodeToString(hash[:])
-	chain, private, err := pemOf(cert)
+	return errors.Join(os.WriteFile(n.file(site+".key"), key, 0o600), os.WriteFile(n.file(site+".pem"), chain, 0o600))
+}
+
+// expiring returns a relay's certificate with another end of its validity.
+func (n *network) expiring(site string, end time.Time) (tls.Certificate, error) {
+	c := n.certs[site]
+	leaf, err := x509.ParseCertificate(c.Certificate[0])
 	if err != nil {
-		return err
+		return c, err
 	}
-	return errors.Join(os.WriteFile(n.file("cluster.key"), secret, 0o600), os.WriteFile(n.file("cert.pem"), chain, 0o600),
-		os.WriteFile(n.file("key.pem"), private, 0o600))
+	leaf.NotAfter = end
+	key, ok := c.PrivateKey.(crypto.Signer)
+	if !ok {
+		return c, errors.New("the certificate's key cannot sign")
+	}
+	der, err := x509.CreateCertificate(rand.Reader, leaf, leaf, key.Public(), key)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
 
 func (n *network) addr(site, port string) string {
@@ -178,17 +212,21 @@ func (n *network) startRelay(site string) error {
 		}
 	}
 	args = append(args, "--listen", n.addr(site, mediaPort), "--admin", n.addr(site, adminPort),
-		"--tls-certificate", n.file("cert.pem"), "--tls-key", n.file("key.pem"),
+		"--tls-certificate", n.file(site+".pem"), "--tls-key", n.file(site+".key"),
 		"--cluster", "bench", "--cluster-secret", n.file("cluster.key"), "--cluster-listen", n.addr(site, bus),
 		"--cluster-join", strings.Join(others, ","),
 		// Sessions leave an upgraded process soon, so that upgrades can follow each other.
 		"--drain-timeout", "1s")
+	if n.backup {
+		args = append(args, "--backups")
+	}
 	node := n.lab.Node(site)
 	r, err := load.StartAt(n.relay, node.Addr.String(), func(cmd *exec.Cmd) error { return startIn(node, cmd) }, args...)
 	if err != nil {
 		return fmt.Errorf("relay %s: %w", site, err)
 	}
 	n.relays[site] = r
+	delete(n.pids, site)
 	return nil
 }
 
@@ -264,18 +302,23 @@ const poll = 10 * time.Millisecond
 // clientProcess is a client and what it has reported.
 type clientProcess struct {
 	cmd    *exec.Cmd
+	orders io.WriteCloser
+	relay  string // address of its own relay
 	stderr strings.Builder
 	done   chan struct{}
 
 	mu    sync.Mutex
 	sent  []sentFrame
 	got   map[int][]arrival // by viewer
+	wrong []int64           // times of frames of other sessions
+	at    map[int]string    // address of the relay by viewer
 	times map[string]int64  // other lines
 }
 
 // run starts a client at a site, connected to a relay.
 func (n *network) run(ctx context.Context, site, relay string, c client) (*clientProcess, error) {
-	c.URL, c.Hash = "moqt://"+n.addr(relay, mediaPort)+"/bench", n.hash
+	hash := devcert.Hash(n.certs[relay])
+	c.Relay, c.Hash = "moqt://"+n.addr(relay, mediaPort), hex.EncodeToString(hash[:])
 	config, err := json.Marshal(c)
 	if err != nil {
 		return nil, err
@@ -283,10 +326,13 @@ func (n *network) run(ctx context.Context, site, relay string, c client) (*clien
 	node := n.lab.Node("u" + site)
 	args := append(slices.Clone(n.client[1:]), string(config))
 	p := &clientProcess{
-		cmd: node.Command(ctx, n.client[0], args...), done: make(chan struct{}), got: map[int][]arrival{},
-		times: map[string]int64{},
+		cmd: node.Command(ctx, n.client[0], args...), relay: n.addr(relay, mediaPort), done: make(chan struct{}),
+		got: map[int][]arrival{}, at: map[int]string{}, times: map[string]int64{},
 	}
 	p.cmd.Stderr = &p.stderr
+	if p.orders, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -315,6 +361,10 @@ func (p *clientProcess) read(out io.Reader) {
 		switch {
 		case word == "sent" && count == 2:
 			p.sent = append(p.sent, sentFrame{uint64(v[0]), v[1]})
+		case word == "at" && count > 0:
+			_, p.at[int(v[0])], _ = strings.Cut(rest, " ")
+		case word == "wrong" && count == 3:
+			p.wrong = append(p.wrong, v[2])
 		case word == "frame" && count == 4:
 			p.got[int(v[0])] = append(p.got[int(v[0])], arrival{uint64(v[1]), v[2], v[3]})
 		case count > 0:
@@ -378,6 +428,59 @@ func (p *clientProcess) failure() error {
 	}
 }
 
+// place orders the client to connect anew to its own relay.
+func (p *clientProcess) place() error {
+	p.mu.Lock()
+	clear(p.at)
+	p.mu.Unlock()
+	_, err := fmt.Fprintln(p.orders, placeOrder)
+	return err
+}
+
+// away returns the number of its viewers, or 1 for a publisher, that are not at its own relay.
+func (p *clientProcess) away(viewers int) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for viewer := range viewers {
+		if p.at[viewer] != p.relay {
+			n++
+		}
+	}
+	return n
+}
+
+// wrongFrames returns the number of frames of other sessions since a time.
+func (p *clientProcess) wrongFrames(from int64) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, at := range p.wrong {
+		if at >= from {
+			n++
+		}
+	}
+	return n
+}
+
+// forget drops what was reported before a time.
+func (p *clientProcess) forget(before int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sent = slices.DeleteFunc(p.sent, func(f sentFrame) bool { return f.at < before })
+	for viewer, list := range p.got {
+		p.got[viewer] = slices.DeleteFunc(list, func(a arrival) bool { return a.at < before })
+	}
+}
+
+// leave ends the client's sessions and the client.
+func (p *clientProcess) leave() {
+	_ = p.orders.Close()
+	select {
+	case <-p.done:
+	case <-time.After(leaveLimit):
+		p.stop()
+	}
+}
+
 func (p *clientProcess) stop() {
 	_ = p.cmd.Process.Kill()
 	<-p.done
@@ -411,7 +514,54 @@ func (n *network) block(drop bool) error {
 }
 
 // signal sends a signal to a relay.
-func (n *network) signal(site string, s unix.Signal) error { return unix.Kill(n.relays[site].PID(), s) }
+func (n *network) signal(site string, s unix.Signal) error { return unix.Kill(n.pid(site), s) }
+
+// restart starts a relay that was killed.
+func (n *network) restart(site string) error {
+	if pid := n.pid(site); !ended(pid) {
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+	n.relays[site].Stop()
+	return n.startRelay(site)
+}
+
+// expire lets a relay's certificate expire while it is in use, and then has the relay upgraded, after
+// which its clients must connect again.
+func (n *network) expire(ctx context.Context, site string) error {
+	end := time.Now().Add(certificateLeft)
+	c, err := n.expiring(site, end)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(n.writeCertificate(site, c), pause.For(ctx, time.Until(end)+time.Second)); err != nil {
+		return err
+	}
+	return n.upgrade(ctx, site)
+}
+
+// certificateLeft is the rest of the validity of an expiring certificate. The relay reads it meanwhile.
+const certificateLeft = 3 * time.Second
+
+// renewCertificate replaces a relay's expired certificate, and waits until it is in use.
+func (n *network) renewCertificate(ctx context.Context, site string) error {
+	if err := n.writeCertificate(site, n.certs[site]); err != nil {
+		return err
+	}
+	hash := devcert.Hash(n.certs[site])
+	return await(ctx, startLimit, "relay "+site+" has its new certificate", func() bool {
+		dialing, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		var s *moqt.Session
+		err := n.lab.Node("u" + site).Namespace.Do(func() (err error) {
+			s, err = moqt.Dial(dialing, "moqt://"+n.addr(site, mediaPort), devcert.Pinned(hash), moqt.Handler{}, direct.Quiet)
+			return err
+		})
+		if err == nil {
+			s.Close(moqtwire.NoError, "")
+		}
+		return err == nil
+	})
+}
 
 // pid returns the ID of a relay's process.
 func (n *network) pid(site string) int {
@@ -453,7 +603,7 @@ func (n *network) begin(ctx context.Context, name string) error {
 	switch name {
 	case killedRelay:
 		return n.signal(siteB, unix.SIGKILL)
-	case killedPublisherRelay:
+	case killedPublisherRelay, killedPublisherRelayBackup:
 		return n.signal(siteA, unix.SIGKILL)
 	case stoppedRelay:
 		return n.signal(siteB, unix.SIGSTOP)
@@ -465,6 +615,10 @@ func (n *network) begin(ctx context.Context, name string) error {
 		return n.block(true)
 	case partition:
 		return n.lab.Set("ab", wire.Conditions{Loss: 1})
+	case clockStep:
+		return stepClock(n.pid(siteB), stepBy)
+	case expiredCertificate:
+		return n.expire(ctx, siteB)
 	case upgradedPublisherRelay:
 		return n.upgrade(ctx, siteA)
 	case rollingUpgrade:
@@ -477,18 +631,20 @@ func (n *network) begin(ctx context.Context, name string) error {
 	return nil
 }
 
-// slowRate is a slowed relay's rate in bit/s.
-const slowRate = 10e6
+const (
+	// slowRate is a slowed relay's rate in bit/s.
+	slowRate = 10e6
+	// stepBy is the step of a relay's clock. It exceeds the life of tokens between relays.
+	stepBy = time.Hour
+)
 
 // end ends a fault.
-func (n *network) end(name string) error {
+func (n *network) end(ctx context.Context, name string) error {
 	switch name {
 	case killedRelay:
-		n.relays[siteB].Stop()
-		return n.startRelay(siteB)
-	case killedPublisherRelay:
-		n.relays[siteA].Stop()
-		return n.startRelay(siteA)
+		return n.restart(siteB)
+	case killedPublisherRelay, killedPublisherRelayBackup:
+		return n.restart(siteA)
 	case stoppedRelay:
 		return n.signal(siteB, unix.SIGCONT)
 	case cutRelay, slowRelay:
@@ -497,8 +653,24 @@ func (n *network) end(name string) error {
 		return n.block(false)
 	case partition:
 		return n.lab.Set("ab", wire.Conditions{Delay: delayAB})
+	case clockStep:
+		return stepClock(n.pid(siteB), 0)
+	case expiredCertificate:
+		return n.renewCertificate(ctx, siteB)
 	}
 	return nil
+}
+
+// claims returns the number of namespaces that the relays' own publishers claim, or -1 if a relay does not respond.
+func (n *network) claims(ctx context.Context) (sum int) {
+	for _, site := range sites() {
+		v := n.metric(ctx, site, "holocast_relay_cluster_published_namespaces")
+		if v < 0 {
+			return -1
+		}
+		sum += int(v)
+	}
+	return sum
 }
 
 // close ends everything and returns the paths that were late.

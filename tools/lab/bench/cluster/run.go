@@ -9,6 +9,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -48,18 +49,14 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 				return nil, fmt.Errorf("%s: %w", one.name, err)
 			}
 		}
-	}
-	for _, f := range faults() {
-		if b.has(f.name) {
-			if err := b.fault(ctx, f); err != nil {
-				return nil, fmt.Errorf("%s: %w", f.name, err)
-			}
-		}
-		if !o.Quick {
+		if !o.Quick { // so that it does not disturb the next part
 			if err := b.drop(); err != nil {
 				return nil, err
 			}
 		}
+	}
+	if err := b.faults(ctx); err != nil {
+		return nil, err
 	}
 	r.JoinMs, r.Joins = milliseconds(b.joins, 0.5), len(b.joins)
 	r.Seconds = time.Since(r.Began).Seconds()
@@ -79,8 +76,8 @@ func (b *bench) has(part string) bool { return b.Parts == nil || slices.Contains
 
 func (b *bench) log(format string, args ...any) { fmt.Fprintf(b.Log, format+"\n", args...) }
 
-func (b *bench) start(ctx context.Context) (*network, error) {
-	n, err := start(ctx, b.relay, b.Client)
+func (b *bench) start(ctx context.Context, backup bool) (*network, error) {
+	n, err := start(ctx, b.relay, b.Client, backup)
 	if err == nil {
 		b.joins = append(b.joins, n.joined)
 	}
@@ -97,38 +94,145 @@ func (b *bench) close(part string, n *network, err error) error {
 	return errors.Join(err, closeErr)
 }
 
-// show is a camera at site A with viewers.
-type show struct {
-	n         *network
-	publisher *clientProcess
-	viewers   map[string]*clientProcess // by site
-	count     map[string]int            // viewers by site
+// The sessions: a camera, another one whose frames nobody else must see, and one that has a publisher in
+// both parts of a divided cluster.
+var (
+	camera  = session{Name: "bench", Bytes: FrameBytes}
+	another = session{Name: "another", Bytes: 1000}
+	rival   = session{Name: "rival", Bytes: 100}
+)
+
+// watching returns a session with viewers.
+func (s session) watched(viewers int) session {
+	s.Viewers = viewers
+	return s
 }
 
-// play starts the camera and its viewers, and waits until each has a frame.
-func (n *network) play(ctx context.Context, bytes int, count map[string]int) (*show, error) {
-	s := &show{n: n, viewers: map[string]*clientProcess{}, count: count}
-	var err error
-	s.publisher, err = n.run(ctx, siteA, siteA, client{Role: rolePublish, Bytes: bytes})
-	if err != nil {
-		return nil, err
+// show is a camera at site A and another one at site C, with viewers.
+type show struct {
+	n          *network
+	publisher  *clientProcess // of camera
+	publishers []*clientProcess
+	viewers    map[string]*clientProcess // by site
+	count      map[string]int            // viewers of camera by site
+	total      map[string]int            // viewers by site
+}
+
+// play starts a camera and its viewers, with another one if both is set, and waits until each has a frame.
+func (n *network) play(ctx context.Context, c session, count map[string]int, both bool) (*show, error) {
+	s := &show{n: n, viewers: map[string]*clientProcess{}, count: count, total: map[string]int{}}
+	cameras := []struct {
+		site string
+		session
+	}{{siteA, c}, {siteC, another}}
+	if !both {
+		cameras = cameras[:1]
+	}
+	for _, c := range cameras {
+		p, err := n.run(ctx, c.site, c.site, client{Role: rolePublish, Sessions: []session{c.session}})
+		if err != nil {
+			return nil, err
+		}
+		s.publishers = append(s.publishers, p)
+	}
+	s.publisher = s.publishers[0]
+	if n.backup {
+		p, err := n.run(ctx, siteC, siteC, client{Role: rolePublish, Sessions: []session{c}})
+		if err != nil {
+			return nil, err
+		}
+		s.publishers = append(s.publishers, p)
 	}
 	for site, viewers := range count {
-		c := client{Role: roleWatch, Count: viewers, Bytes: bytes}
+		c := client{Role: roleWatch, Sessions: []session{c.watched(viewers)}}
+		s.total[site] = viewers
+		if both {
+			c.Sessions = append(c.Sessions, another.watched(1))
+			s.total[site]++
+		}
+		var err error
 		if s.viewers[site], err = n.run(ctx, site, site, c); err != nil {
 			return nil, err
 		}
 	}
-	err = await(ctx, startLimit, "all viewers receive frames", func() bool { return s.watching(0) || s.failure() != nil })
-	if err := errors.Join(err, s.failure()); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return s, s.awaitFrames(ctx, 0)
 }
 
-// watching reports whether all viewers have a frame that was sent at or after a time.
-func (s *show) watching(sent int64) bool {
-	for site, count := range s.count {
+// awaitFrames waits until all viewers receive frames sent since a time.
+func (s *show) awaitFrames(ctx context.Context, sent int64) error {
+	err := await(ctx, startLimit, "all viewers receive frames", func() bool {
+		return s.watching(s.total, sent) || s.failure() != nil
+	})
+	return errors.Join(err, s.failure())
+}
+
+// place makes the clients that are not at their own relays connect to them anew, and waits until all
+// receive frames there and each publisher's relay claims its namespace, but no other.
+func (s *show) place(ctx context.Context) error {
+	if err := s.n.awaitJoined(ctx); err != nil {
+		return err
+	}
+	pausing := time.Duration(0)
+	for round := 0; s.away() > 0; round++ {
+		if round == attempts {
+			return fmt.Errorf("%d clients are not at their own relays", s.away())
+		}
+		for _, p := range s.publishers {
+			if p.away(1) > 0 {
+				pausing = routesSettle
+				if err := p.place(); err != nil {
+					return err
+				}
+			}
+		}
+		for site, p := range s.viewers {
+			if p.away(s.total[site]) > 0 {
+				if err := p.place(); err != nil {
+					return err
+				}
+			}
+		}
+		err := await(ctx, placeLimit, "all clients are at their own relays", func() bool {
+			return s.away() == 0 || s.failure() != nil
+		})
+		if err := errors.Join(ctx.Err(), s.failure()); err != nil {
+			return err
+		}
+		if err == nil {
+			break
+		}
+	}
+	if err := errors.Join(s.awaitFrames(ctx, time.Now().UnixNano()), pause.For(ctx, pausing)); err != nil {
+		return err
+	}
+	if away := s.away(); away > 0 {
+		return fmt.Errorf("%d clients have left their own relays", away)
+	}
+	return await(ctx, placeLimit, "one relay claims each namespace for each publisher", func() bool {
+		return s.n.claims(ctx) == len(s.publishers)
+	})
+}
+
+// routesSettle passes after the placement of a publisher. Relays leave its former relay after two seconds.
+const routesSettle = 2500 * time.Millisecond
+
+// placeLimit limits the wait until clients are at their own relays, after which they are placed again.
+const placeLimit = 10 * time.Second
+
+// away returns the number of clients that are not at their own relays.
+func (s *show) away() (n int) {
+	for _, p := range s.publishers {
+		n += p.away(1)
+	}
+	for site, p := range s.viewers {
+		n += p.away(s.total[site])
+	}
+	return n
+}
+
+// watching reports whether viewers, counted by site, have a frame that was sent at or after a time.
+func (s *show) watching(viewers map[string]int, sent int64) bool {
+	for site, count := range viewers {
 		for viewer := range count {
 			if !s.viewers[site].has(viewer, sent) {
 				return false
@@ -139,15 +243,25 @@ func (s *show) watching(sent int64) bool {
 }
 
 // failure returns an error if a client has ended.
-func (s *show) failure() error {
-	err := s.publisher.failure()
+func (s *show) failure() (err error) {
+	for _, p := range s.publishers {
+		err = errors.Join(err, p.failure())
+	}
 	for _, p := range s.viewers {
 		err = errors.Join(err, p.failure())
 	}
 	return err
 }
 
-// at returns the arrivals at a site of frames sent between two times.
+// wrongFrames returns the number of frames of other sessions that viewers received since a time.
+func (s *show) wrongFrames(from int64) (n int) {
+	for _, p := range s.viewers {
+		n += p.wrongFrames(from)
+	}
+	return n
+}
+
+// at returns the arrivals at a site of the camera's frames sent between two times.
 func (s *show) at(site string, from, to int64) (list []arrival) {
 	for viewer := range s.count[site] {
 		list = append(list, between(s.viewers[site].arrivals(viewer, from), from, to)...)
@@ -161,13 +275,18 @@ const warmup = time.Second
 // attempts is the number of attempts to start a show, for a busy machine.
 const attempts = 3
 
-// show returns a show with viewers at all sites.
-func (b *bench) show(ctx context.Context) (_ *show, err error) {
+// show returns a show with viewers at all sites, and a second publisher of the camera if backup is set.
+func (b *bench) show(ctx context.Context, backup bool) (_ *show, err error) {
+	if b.shown != nil && b.shown.n.backup != backup {
+		if err := b.drop(); err != nil {
+			return nil, err
+		}
+	}
 	for range attempts {
 		if b.shown != nil {
 			return b.shown, nil
 		}
-		if b.shown, err = b.startShow(ctx); err == nil {
+		if b.shown, err = b.startShow(ctx, backup); err == nil {
 			return b.shown, pause.For(ctx, warmup)
 		}
 		b.log("cannot start: %v", err)
@@ -175,8 +294,8 @@ func (b *bench) show(ctx context.Context) (_ *show, err error) {
 	return nil, err
 }
 
-func (b *bench) startShow(ctx context.Context) (*show, error) {
-	n, err := b.start(ctx)
+func (b *bench) startShow(ctx context.Context, backup bool) (*show, error) {
+	n, err := b.start(ctx, backup)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +303,7 @@ func (b *bench) startShow(ctx context.Context) (*show, error) {
 	for _, site := range sites() {
 		count[site] = viewersPerSite
 	}
-	s, err := n.play(ctx, FrameBytes, count)
+	s, err := n.play(ctx, camera, count, true)
 	if err != nil {
 		return nil, b.close("start", n, err)
 	}
@@ -202,7 +321,7 @@ func (b *bench) drop() error {
 
 // hops measures the delay of hops and the copies between relays.
 func (b *bench) hops(ctx context.Context) error {
-	s, err := b.show(ctx)
+	s, err := b.show(ctx, false)
 	if err != nil {
 		return err
 	}
@@ -271,12 +390,12 @@ func (b *bench) cpu(ctx context.Context) error {
 // processorTime returns the relays' processor time in milliseconds per second, with the viewers at a
 // site.
 func (b *bench) processorTime(ctx context.Context, site string) (used map[string]float64, err error) {
-	n, err := b.start(ctx)
+	n, err := b.start(ctx, false)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = b.close(cpuPart, n, err) }()
-	s, err := n.play(ctx, cpuBytes, map[string]int{site: cpuViewers})
+	s, err := n.play(ctx, session{Name: "bench", Bytes: cpuBytes}, map[string]int{site: cpuViewers}, false)
 	if err != nil {
 		return nil, err
 	}
@@ -306,7 +425,7 @@ func (b *bench) processorTime(ctx context.Context, site string) (used map[string
 
 // announce measures the announcement of many namespaces.
 func (b *bench) announce(ctx context.Context) (err error) {
-	n, err := b.start(ctx)
+	n, err := b.start(ctx, false)
 	if err != nil {
 		return err
 	}
@@ -354,80 +473,188 @@ func (b *bench) announce(ctx context.Context) (err error) {
 	return nil
 }
 
-// fault measures a fault repeatedly. It starts a new show if viewers did not recover.
-func (b *bench) fault(ctx context.Context, f fault) error {
-	repetitions := b.repetitions
-	switch {
-	case f.most > 0 && b.Quick:
-		repetitions = 1
-	case f.most > 0:
-		repetitions = min(repetitions, f.most)
-	}
-	var at, others []outage
-	for i := range repetitions {
-		s, err := b.show(ctx)
-		if err != nil {
-			return err
-		}
-		list, recovered, err := s.endure(ctx, f, b.Quick)
-		if err != nil {
-			return err
-		}
-		for site, outages := range list {
-			if slices.Contains(f.at, site) {
-				at = append(at, outages...)
-			} else {
-				others = append(others, outages...)
+// faults measures the faults in rounds, so that a disturbance of the machine affects all of them alike. It
+// begins no round for which faultTime does not suffice.
+func (b *bench) faults(ctx context.Context) error {
+	began, per := time.Now(), time.Duration(0) // per: duration of the last round
+	all := map[string]*Failover{}
+	for _, backup := range []bool{false, true} { // each with a show of its own
+		for round := range b.repetitions {
+			if !backup && time.Since(began)+per > faultTime {
+				b.log("no time for round %d", round+1)
+				break
 			}
-		}
-		b.log("%s %d of %d: %v", f.name, i+1, repetitions, list)
-		if !recovered {
-			if err := b.drop(); err != nil {
+			start := time.Now()
+			if err := b.round(ctx, round, backup, all); err != nil {
 				return err
 			}
+			per = time.Since(start)
 		}
 	}
-	if b.r.Failover == nil {
-		b.r.Failover = map[string]*Failover{}
+	for name, f := range all {
+		if f.summarize(); f.Repetitions == 0 {
+			return fmt.Errorf("%s: no repetition succeeded", name)
+		}
+		if b.r.Failover == nil {
+			b.r.Failover = map[string]*Failover{}
+		}
+		b.r.Failover[name] = f
 	}
-	b.r.Failover[f.name] = summarize(repetitions, at, others)
 	return nil
 }
 
-// endure lets a fault happen and returns the outages of the viewers, by site.
-func (s *show) endure(ctx context.Context, f fault, quick bool) (list map[string][]outage, recovered bool, err error) {
+// round lets each fault happen once.
+func (b *bench) round(ctx context.Context, round int, backup bool, all map[string]*Failover) error {
+	for _, f := range faults() {
+		if !b.has(f.name) || f.backup != backup || f.most > 0 && round >= f.most || b.Quick && f.most > 0 && round > 0 {
+			continue
+		}
+		if all[f.name] == nil {
+			all[f.name] = &Failover{}
+		}
+		if err := b.fault(ctx, f, round, all[f.name]); err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+	}
+	return nil
+}
+
+// faultTime is the time for the faults without a second publisher.
+const faultTime = 17 * time.Minute
+
+// fault lets a fault happen once and adds the viewers' outages to all. A failure of the benchmark itself
+// costs the repetition. It starts a new show after a failure or if viewers did not recover.
+func (b *bench) fault(ctx context.Context, f fault, round int, all *Failover) error {
+	s, err := b.show(ctx, f.backup)
+	if err != nil {
+		return err
+	}
+	recovered := false
+	if err = s.place(ctx); err == nil {
+		if err = pause.For(ctx, settle); err == nil {
+			var list map[string][]outage
+			list, recovered, err = s.endure(ctx, f, b.Quick, all)
+			b.log("%s %d: %v", f.name, round+1, list)
+		}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		b.log("%s failed: %v", f.name, err)
+		all.Failed++
+	}
+	if !recovered {
+		return b.drop()
+	}
+	return nil
+}
+
+// settle passes between the placement of the clients and a fault.
+const settle = 500 * time.Millisecond
+
+// endure lets a fault happen, adds the outages of the viewers to all and returns them by site.
+func (s *show) endure(
+	ctx context.Context, f fault, quick bool, all *Failover,
+) (list map[string][]outage, recovered bool, err error) {
 	last := f.last
 	if quick {
 		last = f.quick
 	}
+	var r *rivals
+	if f.name == partition {
+		if r, err = s.n.oppose(ctx); err != nil {
+			return nil, false, err
+		}
+		defer r.leave()
+	}
 	began := time.Now().UnixNano()
+	for _, p := range append(slices.Collect(maps.Values(s.viewers)), s.publishers...) {
+		p.forget(began - int64(10*time.Second))
+	}
 	if err := s.n.begin(ctx, f.name); err != nil {
 		return nil, false, err
+	}
+	if r != nil {
+		if err := r.compete(ctx); err != nil {
+			return nil, false, err
+		}
 	}
 	if err := pause.For(ctx, last); err != nil {
 		return nil, false, err
 	}
-	if err := s.n.end(f.name); err != nil {
+	if err := s.n.end(ctx, f.name); err != nil {
 		return nil, false, err
 	}
 	ended := time.Now().UnixNano()
 	const steady = 500 * time.Millisecond // after the fault
 	late := await(ctx, recoverLimit, "all viewers receive frames", func() bool {
-		return s.watching(ended+int64(steady)) || s.failure() != nil
+		return s.watching(s.count, ended+int64(steady)) || s.failure() != nil
 	})
 	if err := errors.Join(ctx.Err(), s.failure(), pause.For(ctx, inFlight)); err != nil {
 		return nil, false, err
 	}
 	until := time.Now().UnixNano()
-	from := began - int64(2*inFlight)
-	sent := s.publisher.sentFrames(from)
+	if r != nil {
+		settled, err := r.settle(ctx, time.Unix(0, ended))
+		if err != nil {
+			return nil, false, err
+		}
+		all.settled = append(all.settled, settled)
+	}
+	sent := s.publisher.sentFrames(began - int64(2*inFlight))
 	list = map[string][]outage{}
 	for site, count := range s.count {
 		for viewer := range count {
-			list[site] = append(list[site], outageOf(sent, s.viewers[site].arrivals(viewer, from), began, ended, until))
+			got := s.viewers[site].arrivals(viewer, began-int64(2*inFlight))
+			o := outageOf(sent, got, began, ended, until)
+			list[site] = append(list[site], o)
+			all.add(slices.Contains(f.at, site), o)
 		}
 	}
+	all.Wrong += s.wrongFrames(began)
+	all.Repetitions++
 	return list, late == nil, nil
+}
+
+// rivals are two publishers that claim one namespace, in two parts of a cluster.
+type rivals struct {
+	n      *network
+	both   [2]*clientProcess
+	others int // claims of other namespaces
+}
+
+// oppose starts the first of two rivals, at site A.
+func (n *network) oppose(ctx context.Context) (r *rivals, err error) {
+	r = &rivals{n: n, others: n.claims(ctx)}
+	return r, r.claim(ctx, 0, siteA)
+}
+
+// compete starts the second, at site C, once the parts have lost sight of each other.
+func (r *rivals) compete(ctx context.Context) error { return r.claim(ctx, 1, siteC) }
+
+func (r *rivals) claim(ctx context.Context, i int, site string) (err error) {
+	if r.both[i], err = r.n.run(ctx, site, site, client{Role: rolePublish, Sessions: []session{rival}}); err != nil {
+		return err
+	}
+	return await(ctx, startLimit, "relay "+site+" has the rival's claim", func() bool {
+		return r.n.claims(ctx) == r.others+i+1 || r.both[i].failure() != nil
+	})
+}
+
+// settle waits until the namespace has one owner, and returns how long that took.
+func (r *rivals) settle(ctx context.Context, healed time.Time) (time.Duration, error) {
+	err := await(ctx, startLimit, "the namespace has one owner", func() bool { return r.n.claims(ctx) == r.others+1 })
+	return time.Since(healed), err
+}
+
+// leave ends both.
+func (r *rivals) leave() {
+	for _, p := range r.both {
+		if p != nil {
+			p.leave()
+		}
+	}
 }
 
 // pemOf returns a certificate and its key as PEM.

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	if err := RunClient(ctx, os.Args[len(os.Args)-1], os.Stdout); err != nil {
+	if err := RunClient(ctx, os.Args[len(os.Args)-1], os.Stdin, os.Stdout); err != nil {
 		panic(err)
 	}
 }

@@ -315,7 +315,7 @@ pub fn free_port() -> u16 {
 }
 
 /// The response of a relay's HTTP server; None if it does not answer.
-fn http_get(port: u16, path: &str) -> Option<String> {
+pub fn http_get(port: u16, path: &str) -> Option<String> {
     use std::io::{Read, Write};
     let mut c = std::net::TcpStream::connect(("127.0.0.1", port)).ok()?;
     write!(c, "GET {path} HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\n\r\n").ok()?;
