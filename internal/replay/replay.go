@@ -23,7 +23,6 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
-	"holocast/internal/prepared"
 	"holocast/internal/recording"
 	"holocast/internal/timeline"
 )
@@ -41,7 +40,12 @@ type Config struct {
 	// Into publishes the recording into another publisher's session with its own catalog. It
 	// requires Live. nil publishes a new session.
 	Into *Session
-	Log  *slog.Logger // nil = slog.Default
+	// Source opens the recording. nil means recording.OpenSource; prepared.OpenSource also opens folders of
+	// prepared video.
+	Source func(path string) (recording.Source, recording.Info, error)
+	// Limits bound the cache of each track.
+	Limits origin.Limits
+	Log    *slog.Logger // nil = slog.Default
 }
 
 // Session is the target of Config.Into.
@@ -96,34 +100,12 @@ type feed struct {
 // maxOpen lets a relay fall far behind before the replay drops anything.
 const maxOpen = 1024
 
-// Source is a recording or a folder of prepared video. Next returns objects in order of arrival, or
-// io.EOF at the end.
-type Source interface {
-	Next() (recording.Object, error)
-	Chunks(do func(offset int64, objects []recording.Object) error) error
-	ReadChunk(offset int64) ([]recording.Object, error)
-	Close() error
-}
-
-// OpenSource opens a recording, or a folder of prepared video.
-func OpenSource(path string) (Source, recording.Info, error) {
-	if prepared.IsFolder(path) {
-		r, err := prepared.NewReader(path)
-		if err != nil {
-			return nil, recording.Info{}, err
-		}
-		return r, r.Info, nil
-	}
-	r, err := recording.Open(path)
-	if err != nil {
-		return nil, recording.Info{}, err
-	}
-	return r, r.Info, nil
-}
-
-// Open opens the recording at path, or the folder of prepared video.
+// Open opens the recording at path, or with Config.Source another source.
 func Open(path string, cfg Config) (*Replayer, error) {
-	reader, info, err := OpenSource(path)
+	if cfg.Source == nil {
+		cfg.Source = recording.OpenSource
+	}
+	reader, info, err := cfg.Source(path)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +143,7 @@ func Open(path string, cfg Config) (*Replayer, error) {
 			return nil, fmt.Errorf("recording %s: properties of %v: %w", path, t.Track, err)
 		}
 		name := moqt.TrackName{Namespace: append(slices.Clone(cfg.Namespace), ns[len(r.root):]...), Name: t.Track.Name}
-		x := &track{Track: origin.NewTrack(name, props, origin.Limits{}), feeds: map[subgroup]*feed{}}
+		x := &track{Track: origin.NewTrack(name, props, cfg.Limits), feeds: map[subgroup]*feed{}}
 		x.catalog = ns.Equal(r.root) && name.Name == catalog.TrackName
 		r.tracks[t.Track.String()] = x
 		switch {
@@ -197,6 +179,14 @@ func (r *Replayer) Handler() moqt.Handler {
 	}
 	return r.past.handler(r.set.Handler())
 }
+
+// InUse reports whether the tracks have subscribers or are being fetched.
+func (r *Replayer) InUse() bool {
+	return r.set.Viewers() > 0 || r.past != nil && r.past.serving.Load() > 0
+}
+
+// Close frees the tracks' caches after Run has returned.
+func (r *Replayer) Close() { r.set.Discard() }
 
 // Progress returns the number of published objects, the position in the recording, and the pass of
 // a loop, from 0.
@@ -311,7 +301,7 @@ func (r *Replayer) publishCatalog() (*recording.Object, error) {
 }
 
 func (r *Replayer) firstCatalog() (*recording.Object, error) {
-	reader, _, err := OpenSource(r.path)
+	reader, _, err := r.cfg.Source(r.path)
 	if err != nil {
 		return nil, err
 	}
@@ -362,7 +352,7 @@ func (r *Replayer) play(
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	length = r.Info.Duration()
-	reader, _, err := OpenSource(r.path)
+	reader, _, err := r.cfg.Source(r.path)
 	if err != nil {
 		return 0, err
 	}
