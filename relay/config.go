@@ -18,6 +18,7 @@ import (
 	"holocast/relay/cluster"
 	"holocast/relay/fastpath"
 	"holocast/relay/limits"
+	"holocast/relay/record"
 	"holocast/relay/router"
 )
 
@@ -60,6 +61,7 @@ type Config struct {
 		// Backups allows several publishers per namespace, which can replace each other.
 		Backups bool `yaml:"backups"`
 	} `yaml:"publisher"`
+	Record      record.Config  `yaml:"record"`
 	Cluster     cluster.Config `yaml:"cluster"`
 	Auth        auth.Config    `yaml:"auth"`
 	Limits      limits.Config  `yaml:"limits"`
@@ -82,6 +84,7 @@ func defaultConfig() Config {
 	c.Qlog.MaxFiles, c.Qlog.MaxBytes = 100, 16<<20
 	c.Auth.Refresh = 5 * time.Minute
 	c.Cluster.Listen = cluster.DefaultListen
+	c.Record.MaxDuration, c.Record.MinFree = record.DefaultMaxDuration, record.DefaultMinFree
 	c.Viewer.MaxOpenSubgroups, c.Viewer.MaxRendezvous = origin.DefaultMaxOpen, router.DefaultMaxRendezvous
 	c.Limits = limits.Default()
 	c.Publisher.Grace, c.Publisher.Linger = router.DefaultGrace, router.DefaultLinger
@@ -109,6 +112,9 @@ func (c *Config) Validate() error {
 		return err
 	}
 	if err := c.Cluster.Validate(); err != nil {
+		return err
+	}
+	if err := c.Record.Validate(); err != nil {
 		return err
 	}
 	if err := c.Limits.Validate(); err != nil {

@@ -40,8 +40,9 @@ func (s *server) serveHTTP(ctx context.Context, predecessor *upgrade.Predecessor
 		return nil
 	}))
 	registry := service.NewRegistry(newMetrics(s.router, s.ln), newLimitMetrics(s.limits),
-		newFastPathMetrics(s.fast), newClusterMetrics(s.cluster))
-	metrics, page := s.guard.host(service.MetricsHandler(registry)), s.guard.host(live.Handler(s.router, s.cluster))
+		newFastPathMetrics(s.fast), newClusterMetrics(s.cluster), newRecordMetrics(s.record))
+	metrics := s.guard.host(service.MetricsHandler(registry))
+	page := s.guard.host(live.Handler(s.router, s.cluster, s.record))
 	admin.Handle("GET /metrics", metrics)
 	admin.Handle("GET /live/", page)
 	admin.Handle("GET /healthz", health)

@@ -27,6 +27,7 @@ import (
 	"holocast/relay/fastpath"
 	"holocast/relay/limits"
 	"holocast/relay/qlog"
+	"holocast/relay/record"
 	"holocast/relay/router"
 	"holocast/relay/steer"
 	"holocast/relay/upgrade"
@@ -61,6 +62,7 @@ type server struct {
 	memory *origin.Memory
 	limits *limits.Limits
 	router *router.Router
+	record *record.Recorder // nil without record.dir
 
 	sockets    *steer.Group
 	ln         *moqt.Listener
@@ -70,6 +72,7 @@ type server struct {
 	signals    chan os.Signal // requests for an upgrade
 	drained    chan struct{}  // closed once all clients have moved to other relays
 	drain      atomic.Int64   // time.Duration; changed by SIGHUP
+	grace      atomic.Int64   // likewise
 
 	background context.Context // cancelled when the server ends, after ctx
 	wg         sync.WaitGroup
@@ -164,7 +167,14 @@ func (s *server) startRouter(ctx context.Context) (err error) {
 	}
 	s.router = router.New(c)
 	s.router.AdjustClock(s.inherited.ClockOffset)
-	return nil
+	if s.cfg.Record.Dir == "" {
+		return nil
+	}
+	s.grace.Store(int64(s.cfg.Publisher.Grace))
+	s.record, err = record.New(s.cfg.Record, record.Host{
+		Router: s.router, Memory: s.memory, Grace: func() time.Duration { return time.Duration(s.grace.Load()) }, Log: log,
+	})
+	return err
 }
 
 // fitMemory returns the cache size for a configuration and limits the process's memory.
@@ -238,6 +248,9 @@ func (s *server) startBackground(ctx context.Context) error {
 		s.wg.Go(func() { s.authority.Run(running) })
 	}
 	s.wg.Go(func() { s.router.ServeAll(running, s.ln) })
+	if s.record != nil {
+		s.wg.Go(func() { s.record.Run(running) })
+	}
 	s.drain.Store(int64(s.cfg.Drain))
 	reloaded := settings.Reloaded()
 	if s.authority == nil { // enabling authentication requires a restart
@@ -270,6 +283,8 @@ func (s *server) reload(ctx context.Context, next Config) error {
 	s.memory.SetLimit(s.fitMemory(next))
 	s.guard.allow(next.Origins)
 	s.drain.Store(int64(next.Drain))
+	s.grace.Store(int64(next.Publisher.Grace))
+	s.record.SetConfig(next.Record)
 	return nil
 }
 

@@ -126,6 +126,33 @@ var settings = slices.Concat(
 			More: "Viewers receive each track once. If false, further publishers are refused until the first one " +
 				"leaves.",
 		},
+		{Key: "record", Help: "Recordings of sessions on this machine, which viewers can watch."},
+		{
+			Key: "record.sessions", Flag: "record", Reload: true,
+			Help: "Names of the sessions to record; * matches any text without a slash, as in studio/*.",
+			More: "A recording of studio is the session recordings/studio/TIME. Whoever may watch the session may " +
+				"watch it.",
+		},
+		{
+			Key:  "record.dir",
+			Help: `Directory of the recordings (MCAP files, as of holocast record); "" records and offers none.`,
+		},
+		{
+			Key: "record.maxDuration", Range: config.NotNegative, Reload: true,
+			Help: "Longest recording; a longer session continues in another. 0 means no limit.",
+		},
+		{
+			Key: "record.maxAge", Range: config.NotNegative, Reload: true,
+			Help: "Age at which recordings are deleted; 0 keeps them.",
+		},
+		{
+			Key: "record.maxBytes", Range: config.NotNegative, Reload: true,
+			Help: "Size of all recordings; above it the oldest are deleted. 0 means no limit.",
+		},
+		{
+			Key: "record.minFree", Range: config.NotNegative, Reload: true,
+			Help: "Free space, in bytes, below which recording pauses.",
+		},
 		{
 			Key:  "cluster",
 			Help: "Relays that serve the same sessions: publishers and viewers may be at any of them.",

@@ -8,9 +8,11 @@ import (
 	"encoding/json"
 	"io/fs"
 	"net/http"
+	"slices"
 	"time"
 
 	"holocast/relay/cluster"
+	"holocast/relay/record"
 	"holocast/relay/router"
 )
 
@@ -23,6 +25,8 @@ type report struct {
 	Sessions []session `json:"sessions"`
 	Tracks   []track   `json:"tracks"`
 	Cluster  *members  `json:"cluster,omitempty"` // nil if the relay is in none
+	// Recordings is nil unless the relay has a directory for them.
+	Recordings *recordings `json:"recordings,omitempty"`
 }
 
 type session struct {
@@ -112,12 +116,32 @@ type relay struct {
 	LostPackets   uint64  `json:"lost_packets"`
 }
 
+// recordings are the relay's recordings of sessions.
+type recordings struct {
+	Recording []string    `json:"recording"` // sessions being recorded
+	Paused    string      `json:"paused"`    // why recording is paused, "" if it is not
+	Bytes     int64       `json:"bytes"`     // of all files
+	Free      int64       `json:"free_bytes"`
+	Dropped   uint64      `json:"dropped_subgroups"`
+	Finished  int         `json:"finished"`
+	Newest    []recording `json:"newest"` // the newest maxRecordings
+}
+
+type recording struct {
+	Name  string `json:"name"` // of the session that replays it
+	Bytes int64  `json:"bytes"`
+	Ended int64  `json:"ended_ms"`
+}
+
+// maxRecordings limits the recordings listed.
+const maxRecordings = 100
+
 // maxRoutes limits the namespaces listed per relay, which may announce very many.
 const maxRoutes = 100
 
 // Handler serves the page at /live/ and the report at /live/report.json. c is nil if the relay is in no
-// cluster.
-func Handler(r *router.Router, c *cluster.Cluster) http.Handler {
+// cluster, and rec without recordings.
+func Handler(r *router.Router, c *cluster.Cluster, rec *record.Recorder) http.Handler {
 	dir, err := fs.Sub(files, "page")
 	if err != nil {
 		panic(err) // impossible: the path is constant
@@ -130,6 +154,9 @@ func Handler(r *router.Router, c *cluster.Cluster) http.Handler {
 		now := time.Now()
 		all := read(r.View(), now)
 		all.Cluster = readCluster(c.View(), now)
+		if rec != nil {
+			all.Recordings = readRecordings(rec.Stats())
+		}
 		_ = json.NewEncoder(w).Encode(all) // fails if the client has left
 	})
 	mux.Handle("GET /live/", http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -205,6 +232,20 @@ func readCluster(v *cluster.View, now time.Time) *members {
 		c.Relays = append(c.Relays, one)
 	}
 	return c
+}
+
+func readRecordings(st record.Stats) *recordings {
+	r := &recordings{
+		Recording: list(st.Sessions), Bytes: st.Bytes, Free: st.Free, Dropped: st.Dropped, Finished: len(st.Recordings),
+		Newest: []recording{},
+	}
+	if st.Paused != nil {
+		r.Paused = st.Paused.Error()
+	}
+	for _, one := range slices.Backward(st.Recordings[max(0, len(st.Recordings)-maxRecordings):]) {
+		r.Newest = append(r.Newest, recording{one.Name(), one.Bytes, one.Ended.UnixMilli()})
+	}
+	return r
 }
 
 // list replaces nil with an empty list for JSON.

@@ -95,8 +95,9 @@ type Router struct {
 	// before the first call.
 	moved   map[string]moqt.Namespace
 	changed chan struct{}
-	leaving bool // new clients are sent to other relays
-	relays  int  // clients that are other relays
+	hosted  chan struct{} // signalled when an offer changes
+	leaving bool          // new clients are sent to other relays
+	relays  int           // clients that are other relays
 }
 
 // client is the peer of a session. Its methods handle the peer's requests.
@@ -157,6 +158,7 @@ func New(cfg Config) *Router {
 		tracks: map[string]*track{}, tracksUnder: newPrefixIndex[*track](), discoveries: newExactIndex[*discovery](),
 		interests: map[*discovery]struct{}{}, dialled: map[Upstream]*dialledUpstream{},
 		refused: map[wire.RequestCode]uint64{}, changed: make(chan struct{}, 1),
+		hosted: make(chan struct{}, 1),
 	}
 	r.config.Store(&cfg)
 	return r
@@ -470,6 +472,10 @@ func (r *Router) notify(ns moqt.Namespace) {
 			d.markChanged(ns)
 		}
 	}
+	select {
+	case r.hosted <- struct{}{}:
+	default:
+	}
 }
 
 // markChanged makes announce report a namespace. The caller holds r.mu.
@@ -491,7 +497,7 @@ func (c *client) publishNamespace(req *moqt.NamespaceRequest) {
 	log := r.log.With("namespace", truncated(req.Namespace.String()), "peer", up.String())
 	authz, err := c.authorize(req.Request, auth.Publish, moqt.TrackName{Namespace: req.Namespace})
 	if err == nil {
-		err = c.checkPublish(req.Namespace)
+		err = c.checkPublish(moqt.TrackName{Namespace: req.Namespace})
 	}
 	o := &offer{ns: req.Namespace, up: up}
 	o.revoke = func(why error) {
@@ -562,7 +568,7 @@ func (r *Router) Leave(ns moqt.Namespace, up Upstream) {
 // Changed returns a channel that receives when Published or Interests may have changed.
 func (r *Router) Changed() <-chan struct{} { return r.changed }
 
-// Published lists the namespaces that peers of this relay have published and withdrawn since the last
+// Published lists the namespaces that this relay has published and withdrawn since the last
 // call. The first call lists all as published.
 func (r *Router) Published() (published, withdrawn []moqt.Namespace) {
 	r.mu.Lock()
@@ -576,7 +582,7 @@ func (r *Router) Published() (published, withdrawn []moqt.Namespace) {
 	}
 	r.moved = map[string]moqt.Namespace{}
 	for _, ns := range moved {
-		if r.peerHas(r.offersAt.get(ns)) {
+		if hasOurs(r.offersAt.get(ns)) {
 			published = append(published, ns)
 		} else {
 			withdrawn = append(withdrawn, ns)
@@ -585,10 +591,10 @@ func (r *Router) Published() (published, withdrawn []moqt.Namespace) {
 	return published, withdrawn
 }
 
-// peerHas reports whether one of the offers is a peer's. The caller holds r.mu.
-func (r *Router) peerHas(offers iter.Seq[*offer]) bool {
+// hasOurs reports whether one of the offers is a peer's or Local. The caller holds r.mu.
+func hasOurs(offers iter.Seq[*offer]) bool {
 	for o := range offers {
-		if _, ok := o.up.(peer); ok {
+		if ours(o.up) {
 			return true
 		}
 	}
@@ -605,7 +611,7 @@ func (c *client) servesRelays(name moqt.TrackName) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for o := range r.offersAt.above(name.Namespace) {
-		if _, ok := o.up.(peer); ok || o.onward && within {
+		if ours(o.up) || o.onward && within {
 			return true
 		}
 	}
@@ -672,9 +678,9 @@ func (r *Router) withdraw(o *offer) {
 	r.signal(o)
 }
 
-// signal records a change of a peer's namespace for Published. The caller holds r.mu.
+// signal records a change of a namespace for Published. The caller holds r.mu.
 func (r *Router) signal(o *offer) {
-	if _, ok := o.up.(peer); ok && r.moved != nil {
+	if ours(o.up) && r.moved != nil {
 		r.moved[o.ns.String()] = o.ns
 		r.wake()
 	}
@@ -688,13 +694,15 @@ func (r *Router) wake() {
 	}
 }
 
-// Namespaces lists the published namespaces.
+// Namespaces lists the published namespaces, without Local ones.
 func (r *Router) Namespaces() []moqt.Namespace {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	list := make([]moqt.Namespace, 0, len(r.offers))
 	for o := range r.offers {
-		list = append(list, o.ns)
+		if !isLocal(o.up) {
+			list = append(list, o.ns)
+		}
 	}
 	return list
 }
@@ -781,7 +789,8 @@ func (r *Router) announce(ctx context.Context, d *discovery, a *moqt.Announcer) 
 		there := map[string]bool{}
 		for key, ns := range changed {
 			for o := range r.offersAt.get(ns) {
-				if o.up != (peer{d.c}) || !d.c.bridge { // a bridge's own namespaces are not announced to it
+				// A bridge's own namespaces are not announced to it, and both processes have the same local ones.
+				if !d.c.bridge || o.up != (peer{d.c}) && !isLocal(o.up) {
 					there[key] = true
 					break
 				}

@@ -502,7 +502,7 @@ func (c *client) publish(req *moqt.PublishRequest) {
 	log := r.log.With("track", truncated(req.Track.String()), "peer", up.String())
 	authz, err := c.authorize(req.Request, auth.Publish, req.Track)
 	if err == nil {
-		err = c.checkPublish(req.Track.Namespace)
+		err = c.checkPublish(req.Track)
 	}
 	if err == nil {
 		err = checkTrack(req.Largest, req.Properties)

@@ -138,6 +138,8 @@ function show(report) {
   }));
   document.querySelector("#cluster").hidden = !report.cluster;
   if (report.cluster) showCluster(report.cluster, last?.cluster, rate);
+  document.querySelector("#recordings").hidden = !report.recordings;
+  if (report.recordings) showRecordings(report.recordings);
   document.querySelector("#no-tracks").hidden = report.tracks.length > 0;
   document.querySelector("#no-sessions").hidden = report.sessions.length > 0;
   const to = report.sessions.filter((s) => report.tracks.some((t) => t.to.includes(s.number))).length;
@@ -170,6 +172,20 @@ function showCluster(cluster, before, rate) {
     ]);
   }));
   document.querySelector("#no-relays").hidden = cluster.relays.length > 0;
+}
+
+/** The recordings of the relay, newest first. */
+function showRecordings(all) {
+  const now = all.paused
+    ? `Recording is paused: ${all.paused}.`
+    : `Recording ${all.recording.join(", ") || "nothing"}.`;
+  const lost = all.dropped_subgroups ? ` ${of(all.dropped_subgroups, "subgroup")} not recorded.` : "";
+  document.querySelector("#recording").textContent = `${now}${lost} ${of(all.finished, "finished recording")}, ` +
+    `${si(all.bytes, "B")}; ${si(all.free_bytes, "B")} free.`;
+  document.querySelector("#finished").replaceChildren(...all.newest.map((r) => row([
+    [r.name, "wrap"], [si(r.bytes, "B"), "n"], new Date(r.ended_ms).toLocaleString(),
+  ])));
+  document.querySelector("#no-recordings").hidden = all.finished > 0;
 }
 
 async function poll() {
