@@ -16,6 +16,7 @@ import (
 	"holocast/internal/trace"
 	"holocast/relay/auth"
 	"holocast/relay/cluster"
+	"holocast/relay/diskcache"
 	"holocast/relay/fastpath"
 	"holocast/relay/limits"
 	"holocast/relay/record"
@@ -50,6 +51,8 @@ type Config struct {
 		MaxBytes   int64         `yaml:"maxBytes"`
 		TotalBytes int64         `yaml:"totalBytes"`
 		MaxAge     time.Duration `yaml:"maxAge"`
+		// Disk keeps groups that leave the memory.
+		Disk diskcache.Config `yaml:"disk"`
 	} `yaml:"cache"`
 	Viewer struct {
 		MaxOpenSubgroups int           `yaml:"maxOpenSubgroups"`
@@ -80,6 +83,7 @@ func defaultConfig() Config {
 	c.FastPath, c.Multipath = fastpath.Off, true
 	c.TLS.Hosts = []string{"localhost", "127.0.0.1", "::1"}
 	c.Cache.MaxBytes, c.Cache.TotalBytes, c.Cache.MaxAge = origin.DefaultMaxBytes, 1<<30, origin.DefaultMaxAge
+	c.Cache.Disk.Size, c.Cache.Disk.Age = diskcache.DefaultSize, diskcache.DefaultAge
 	c.MaxSessions, c.MaxConnects = router.DefaultMaxSessions, 100
 	c.Qlog.MaxFiles, c.Qlog.MaxBytes = 100, 16<<20
 	c.Auth.Refresh = 5 * time.Minute

@@ -40,7 +40,7 @@ func (s *server) serveHTTP(ctx context.Context, predecessor *upgrade.Predecessor
 		return nil
 	}))
 	registry := service.NewRegistry(newMetrics(s.router, s.ln), newLimitMetrics(s.limits),
-		newFastPathMetrics(s.fast), newClusterMetrics(s.cluster), newRecordMetrics(s.record))
+		newFastPathMetrics(s.fast), newClusterMetrics(s.cluster), newRecordMetrics(s.record), newDiskMetrics(s.disk))
 	metrics := s.guard.host(service.MetricsHandler(registry))
 	page := s.guard.host(live.Handler(s.router, s.cluster, s.record))
 	admin.Handle("GET /metrics", metrics)

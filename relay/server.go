@@ -24,6 +24,7 @@ import (
 	"holocast/internal/trace"
 	"holocast/relay/auth"
 	"holocast/relay/cluster"
+	"holocast/relay/diskcache"
 	"holocast/relay/fastpath"
 	"holocast/relay/limits"
 	"holocast/relay/qlog"
@@ -60,6 +61,7 @@ type server struct {
 	fast   *fastpath.Manager // nil if off
 	tracer *trace.Tracer
 	memory *origin.Memory
+	disk   *diskcache.Store // nil without cache.disk.dir
 	limits *limits.Limits
 	router *router.Router
 	record *record.Recorder // nil without record.dir
@@ -162,6 +164,13 @@ func (s *server) startRouter(ctx context.Context) (err error) {
 	c := s.cfg.routing()
 	c.Limits.Memory = s.memory
 	c.Auth, c.Backups, c.FastPath, c.Tracer, c.Log = s.authority, s.cfg.Publisher.Backups, s.fast, s.tracer, log
+	if s.cfg.Cache.Disk.Dir != "" {
+		if s.disk, err = diskcache.Open(s.cfg.Cache.Disk, log); err != nil {
+			return err
+		}
+		s.onClose(func() { s.router.Flush(); s.disk.Close() })
+		c.Disk = s.disk
+	}
 	if s.cluster != nil {
 		c.Relay, c.Near, c.Redirect = s.cluster.Relay, s.cluster.Near, s.cluster.Redirect
 	}
@@ -285,6 +294,7 @@ func (s *server) reload(ctx context.Context, next Config) error {
 	s.drain.Store(int64(next.Drain))
 	s.grace.Store(int64(next.Publisher.Grace))
 	s.record.SetConfig(next.Record)
+	s.disk.SetConfig(next.Cache.Disk)
 	return nil
 }
 

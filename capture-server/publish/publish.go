@@ -59,6 +59,7 @@ type Publisher struct {
 	relayTime clock.Estimator
 	catalog   *Document
 	tracer    *trace.Tracer
+	instance  wire.KeyValue // track property (connect.NewInstance)
 
 	mu     sync.Mutex
 	tracks []*origin.Track
@@ -75,7 +76,10 @@ type running struct {
 
 // New creates a publisher without media.
 func New(cfg Config) *Publisher {
-	p := &Publisher{namespace: cfg.Namespace, log: cfg.Log, registry: cfg.Metrics, tracer: cfg.Tracer}
+	p := &Publisher{
+		namespace: cfg.Namespace, log: cfg.Log, registry: cfg.Metrics, tracer: cfg.Tracer,
+		instance: connect.NewInstance(),
+	}
 	if p.tracer != nil {
 		p.set.OnDone = p.traceDelivery
 	}

@@ -95,6 +95,9 @@ type Track struct {
 	// Relayed marks a track received from upstream. Objects missing here may exist upstream, and
 	// MAX_CACHE_DURATION limits the cache (§12.3). Set it before using the track.
 	Relayed bool
+	// Evicted, if set, receives each complete group that leaves the cache, except the newest. It must neither block
+	// nor use the track. Set it before using the track.
+	Evicted func(Group)
 
 	name   moqt.TrackName
 	limits Limits
@@ -404,6 +407,7 @@ func (t *Track) reduce(limit int64, now time.Time) {
 // evictOldest evicts the oldest group. t.mu is held.
 func (t *Track) evictOldest() {
 	g := t.groups[0]
+	t.evicting(g, time.Now())
 	t.groups[0] = nil
 	t.groups = t.groups[1:]
 	g.gone = true

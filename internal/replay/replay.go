@@ -132,13 +132,14 @@ func Open(path string, cfg Config) (*Replayer, error) {
 		_, err := recording.FirstCatalog(path, reader, func(*recording.Object) bool { return false })
 		return nil, err // the cause
 	}
+	instance := connect.NewInstance()
 	for _, t := range info.Tracks {
 		ns := t.Track.Namespace
 		if !ns.HasPrefix(r.root) {
 			r.log.Warn("track skipped: it is outside the session's namespace", "track", t.Track.String())
 			continue
 		}
-		props, err := markReplayed(t.Properties, !cfg.Live)
+		props, err := markReplayed(t.Properties, !cfg.Live, instance)
 		if err != nil {
 			return nil, fmt.Errorf("recording %s: properties of %v: %w", path, t.Track, err)
 		}
@@ -159,13 +160,16 @@ func Open(path string, cfg Config) (*Replayer, error) {
 	return r, nil
 }
 
-// markReplayed adds or removes the property that marks a replay.
-func markReplayed(properties []byte, replayed bool) (moqt.Properties, error) {
+// markReplayed adds or removes the property that marks a replay, and replaces that of the publisher's run.
+func markReplayed(properties []byte, replayed bool, instance wire.KeyValue) (moqt.Properties, error) {
 	kvs, err := wire.ParseKeyValues(properties)
 	if err != nil {
 		return nil, err
 	}
-	kvs = slices.DeleteFunc(kvs, func(kv wire.KeyValue) bool { return kv.Type == connect.ReplayProperty })
+	kvs = slices.DeleteFunc(kvs, func(kv wire.KeyValue) bool {
+		return kv.Type == connect.ReplayProperty || kv.Type == connect.InstanceProperty
+	})
+	kvs = append(kvs, instance)
 	if replayed {
 		kvs = append(kvs, wire.KeyValue{Type: connect.ReplayProperty, Int: 1})
 	}

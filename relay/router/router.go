@@ -22,6 +22,7 @@ import (
 	"holocast/internal/origin"
 	"holocast/internal/trace"
 	"holocast/relay/auth"
+	"holocast/relay/diskcache"
 	"holocast/relay/fastpath"
 	"holocast/relay/limits"
 )
@@ -61,6 +62,8 @@ type Config struct {
 	// Backups allows several publishers per namespace; viewers receive each track once. Otherwise
 	// only the first publisher is accepted.
 	Backups bool
+	// Disk keeps groups that leave the memory unless it is nil.
+	Disk *diskcache.Store
 	// FastPath forwards datagrams in the kernel unless it is nil.
 	FastPath *fastpath.Manager
 	// Tracer reports traced frames unless it is nil.
@@ -952,6 +955,7 @@ func (c *client) fetch(req *moqt.FetchRequest) {
 	if up, s := t.anyUpstream(); s != nil {
 		source = c.source(up, s, req)
 	}
+	source = t.disk.Load().Source(source, t.CacheAge(), t.Properties())
 	if end, ok := ctx.Deadline(); ok {
 		req.Parameters.FillTimeout = new(uint64(max(0, time.Until(end).Milliseconds())))
 	}
