@@ -38,7 +38,7 @@ func newPreparedMedium(session *publish.Publisher, dir string, loop bool) (*prep
 		return nil, fmt.Errorf("tiles:%s is not a folder; create one from a video with holocast prepare", dir)
 	}
 	r, err := replay.Open(dir, replay.Config{
-		Namespace: session.Namespace(), Live: true, Loop: loop, Log: session.Log(),
+		Namespace: session.Namespace(), Live: true, Loop: loop, Source: prepared.OpenSource, Log: session.Log(),
 		Into: &replay.Session{Add: session.AddTrack, Clock: session.RelayTime(), FirstGroup: publish.FirstGroup()},
 	})
 	if err != nil {
@@ -105,7 +105,7 @@ func replayPrepared(
 	if !prepared.IsFolder(dir) {
 		return fmt.Errorf("tiles:%s is not a folder; create one from a video with holocast prepare", dir)
 	}
-	r, err := replay.Open(dir, replay.Config{Namespace: ns, Loop: cfg.Loop, Log: log})
+	r, err := replay.Open(dir, replay.Config{Namespace: ns, Loop: cfg.Loop, Source: prepared.OpenSource, Log: log})
 	if err != nil {
 		return err
 	}

@@ -16,8 +16,10 @@ import (
 	"holocast/internal/trace"
 	"holocast/relay/auth"
 	"holocast/relay/cluster"
+	"holocast/relay/diskcache"
 	"holocast/relay/fastpath"
 	"holocast/relay/limits"
+	"holocast/relay/record"
 	"holocast/relay/router"
 )
 
@@ -51,6 +53,8 @@ type Config struct {
 		MaxBytes   int64         `yaml:"maxBytes"`
 		TotalBytes int64         `yaml:"totalBytes"`
 		MaxAge     time.Duration `yaml:"maxAge"`
+		// Disk keeps groups that leave the memory.
+		Disk diskcache.Config `yaml:"disk"`
 	} `yaml:"cache"`
 	Viewer struct {
 		MaxOpenSubgroups int           `yaml:"maxOpenSubgroups"`
@@ -62,6 +66,7 @@ type Config struct {
 		// Backups allows several publishers per namespace, which can replace each other.
 		Backups bool `yaml:"backups"`
 	} `yaml:"publisher"`
+	Record      record.Config  `yaml:"record"`
 	Cluster     cluster.Config `yaml:"cluster"`
 	Auth        auth.Config    `yaml:"auth"`
 	Limits      limits.Config  `yaml:"limits"`
@@ -80,10 +85,12 @@ func defaultConfig() Config {
 	c.FastPath, c.Multipath = fastpath.Off, true
 	c.TLS.Hosts = []string{"localhost", "127.0.0.1", "::1"}
 	c.Cache.MaxBytes, c.Cache.TotalBytes, c.Cache.MaxAge = origin.DefaultMaxBytes, 1<<30, origin.DefaultMaxAge
+	c.Cache.Disk.Size, c.Cache.Disk.Age = diskcache.DefaultSize, diskcache.DefaultAge
 	c.MaxSessions, c.MaxConnects = router.DefaultMaxSessions, 100
 	c.Qlog.MaxFiles, c.Qlog.MaxBytes = 100, 16<<20
 	c.Auth.Refresh = 5 * time.Minute
 	c.Cluster.Listen = cluster.DefaultListen
+	c.Record.MaxDuration, c.Record.MinFree = record.DefaultMaxDuration, record.DefaultMinFree
 	c.Viewer.MaxOpenSubgroups, c.Viewer.MaxRendezvous = origin.DefaultMaxOpen, router.DefaultMaxRendezvous
 	c.Limits = limits.Default()
 	c.Publisher.Grace, c.Publisher.Linger = router.DefaultGrace, router.DefaultLinger
@@ -111,6 +118,9 @@ func (c *Config) Validate() error {
 		return err
 	}
 	if err := c.Cluster.Validate(); err != nil {
+		return err
+	}
+	if err := c.Record.Validate(); err != nil {
 		return err
 	}
 	if err := c.Limits.Validate(); err != nil {

@@ -42,7 +42,7 @@ func (s *server) serveHTTP(ctx context.Context, predecessor *upgrade.Predecessor
 		return nil
 	}))
 	registry := service.NewRegistry(newMetrics(s.router, s.ln), newLimitMetrics(s.limits),
-		newFastPathMetrics(s.fast), newClusterMetrics(s.cluster))
+		newFastPathMetrics(s.fast), newClusterMetrics(s.cluster), newRecordMetrics(s.record), newDiskMetrics(s.disk))
 	api := s.guard.host(s.access.Protect(s.api))
 	for _, at := range []*service.HTTP{operator, web} {
 		if at == web && (adminAddr != "" || !loopback(webAddr)) {

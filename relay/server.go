@@ -25,9 +25,11 @@ import (
 	"holocast/relay/admin"
 	"holocast/relay/auth"
 	"holocast/relay/cluster"
+	"holocast/relay/diskcache"
 	"holocast/relay/fastpath"
 	"holocast/relay/limits"
 	"holocast/relay/qlog"
+	"holocast/relay/record"
 	"holocast/relay/router"
 	"holocast/relay/steer"
 	"holocast/relay/upgrade"
@@ -60,10 +62,12 @@ type server struct {
 	fast   *fastpath.Manager // nil if off
 	tracer *trace.Tracer
 	memory *origin.Memory
+	disk   *diskcache.Store // nil without cache.disk.dir
 	limits *limits.Limits
 	router *router.Router
 	api    *admin.API
 	access *admin.Access
+	record *record.Recorder // nil without record.dir
 
 	sockets    *steer.Group
 	ln         *moqt.Listener
@@ -74,6 +78,7 @@ type server struct {
 	draining   atomic.Bool    // clients are asked to move to other relays
 	drained    chan struct{}  // closed once all have
 	drain      atomic.Int64   // time.Duration; changed by SIGHUP
+	grace      atomic.Int64   // likewise
 
 	background context.Context // cancelled when the server ends, after ctx
 	wg         sync.WaitGroup
@@ -163,6 +168,13 @@ func (s *server) startRouter(ctx context.Context) (err error) {
 	c := s.cfg.routing()
 	c.Limits.Memory = s.memory
 	c.Auth, c.Backups, c.FastPath, c.Tracer, c.Log = s.authority, s.cfg.Publisher.Backups, s.fast, s.tracer, log
+	if s.cfg.Cache.Disk.Dir != "" {
+		if s.disk, err = diskcache.Open(s.cfg.Cache.Disk, log); err != nil {
+			return err
+		}
+		s.onClose(func() { s.router.Flush(); s.disk.Close() })
+		c.Disk = s.disk
+	}
 	if s.cluster != nil {
 		c.Relay, c.Near, c.Redirect = s.cluster.Relay, s.cluster.Near, s.cluster.Redirect
 	}
@@ -171,8 +183,18 @@ func (s *server) startRouter(ctx context.Context) (err error) {
 	if s.access, err = admin.NewAccess(s.cfg.AdminToken, log); err != nil {
 		return err
 	}
+	if s.cfg.Record.Dir != "" {
+		s.grace.Store(int64(s.cfg.Publisher.Grace))
+		s.record, err = record.New(s.cfg.Record, record.Host{
+			Router: s.router, Memory: s.memory, Log: log,
+			Grace: func() time.Duration { return time.Duration(s.grace.Load()) },
+		})
+		if err != nil {
+			return err
+		}
+	}
 	s.api, err = admin.New(admin.Config{
-		Router: s.router, Cluster: s.cluster, Drain: s.beginDrain, MoveTimeout: s.cfg.DrainTimeout,
+		Router: s.router, Cluster: s.cluster, Recorder: s.record, Drain: s.beginDrain, MoveTimeout: s.cfg.DrainTimeout,
 		Blocks: s.inherited.Blocks, Version: service.Version(), Log: log,
 	})
 	return err
@@ -250,6 +272,9 @@ func (s *server) startBackground(ctx context.Context) error {
 		s.wg.Go(func() { s.authority.Run(running) })
 	}
 	s.wg.Go(func() { s.router.ServeAll(running, s.ln) })
+	if s.record != nil {
+		s.wg.Go(func() { s.record.Run(running) })
+	}
 	s.drain.Store(int64(s.cfg.Drain))
 	reloaded := settings.Reloaded()
 	if s.authority == nil { // enabling authentication requires a restart
@@ -282,6 +307,9 @@ func (s *server) reload(ctx context.Context, next Config) error {
 	s.memory.SetLimit(s.fitMemory(next))
 	s.guard.allow(next.Origins)
 	s.drain.Store(int64(next.Drain))
+	s.grace.Store(int64(next.Publisher.Grace))
+	s.record.SetConfig(next.Record)
+	s.disk.SetConfig(next.Cache.Disk)
 	return nil
 }
 

@@ -88,25 +88,33 @@ var settings = slices.Concat(
 		{Key: "tls.key", OldFlag: "key", Help: "PEM file of the certificate's private key."},
 		{Key: "tls.hosts", OldFlag: "host", Help: "Names and addresses in the development certificate."},
 		{
-			Key: "cache", Reload: true,
+			Key:  "cache",
 			Help: "Cache for late joiners and slow viewers.",
 			More: "A viewer that falls behind the cache skips ahead.",
 		},
 		{
-			Key: "cache.maxBytes", OldFlag: "cache-bytes", Range: config.Positive,
+			Key: "cache.maxBytes", OldFlag: "cache-bytes", Range: config.Positive, Reload: true,
 			Help: "Maximum memory per track, in bytes.",
 		},
 		{
-			Key:  "cache.totalBytes",
+			Key: "cache.totalBytes", Reload: true,
 			Help: "Maximum memory of all tracks, in bytes.",
 			More: "When exceeded, the largest track evicts its oldest groups. Capped at 40 % of the memory limit of " +
 				"the relay's container or service. The garbage collector keeps the process below 1.5 times this " +
 				"value plus 512 MiB, or below that limit. GOMEMLIMIT overrides that.",
 		},
 		{
-			Key: "cache.maxAge", OldFlag: "cache-age", Range: config.Positive,
+			Key: "cache.maxAge", OldFlag: "cache-age", Range: config.Positive, Reload: true,
 			Help: "Maximum age of cached groups; the newest group is always kept.",
 		},
+		{
+			Key:  "cache.disk",
+			Help: "Cache on disk of complete groups that leave the memory, for fetches of older groups.",
+			More: "It survives a restart.",
+		},
+		{Key: "cache.disk.dir", Help: `Directory of the cache; "" means none.`},
+		{Key: "cache.disk.size", Range: config.Positive, Reload: true, Help: "Maximum size of all groups, in bytes."},
+		{Key: "cache.disk.age", Range: config.Positive, Reload: true, Help: "Maximum age of groups."},
 		{Key: "viewer", Reload: true, Help: "Subscribers."},
 		{
 			Key: "viewer.maxOpenSubgroups", Range: config.Positive,
@@ -131,6 +139,33 @@ var settings = slices.Concat(
 			Help: "Accept several publishers per namespace.",
 			More: "Viewers receive each track once. If false, further publishers are refused until the first one " +
 				"leaves.",
+		},
+		{Key: "record", Help: "Recordings of sessions on this machine, which viewers can watch."},
+		{
+			Key: "record.sessions", Flag: "record", Reload: true,
+			Help: "Names of the sessions to record; * matches any text without a slash, as in studio/*.",
+			More: "A recording of studio is the session recordings/studio/TIME. Whoever may watch the session may " +
+				"watch it.",
+		},
+		{
+			Key:  "record.dir",
+			Help: `Directory of the recordings (MCAP files, as of holocast record); "" records and offers none.`,
+		},
+		{
+			Key: "record.maxDuration", Range: config.NotNegative, Reload: true,
+			Help: "Longest recording; a longer session continues in another. 0 means no limit.",
+		},
+		{
+			Key: "record.maxAge", Range: config.NotNegative, Reload: true,
+			Help: "Age at which recordings are deleted; 0 keeps them.",
+		},
+		{
+			Key: "record.maxBytes", Range: config.NotNegative, Reload: true,
+			Help: "Size of all recordings; above it the oldest are deleted. 0 means no limit.",
+		},
+		{
+			Key: "record.minFree", Range: config.NotNegative, Reload: true,
+			Help: "Free space, in bytes, below which recording pauses.",
 		},
 		{
 			Key:  "cluster",

@@ -63,6 +63,7 @@ type Publisher struct {
 	catalog   *Document
 	tracer    *trace.Tracer
 	encrypt   *secureobjects.Publisher // may be nil
+	instance  wire.KeyValue            // track property (connect.NewInstance)
 
 	mu     sync.Mutex
 	tracks []*origin.Track
@@ -81,6 +82,7 @@ type running struct {
 func New(cfg Config) *Publisher {
 	p := &Publisher{
 		namespace: cfg.Namespace, log: cfg.Log, registry: cfg.Metrics, tracer: cfg.Tracer, encrypt: cfg.Encrypt,
+		instance: connect.NewInstance(),
 	}
 	if p.tracer != nil {
 		p.set.OnDone = p.traceDelivery

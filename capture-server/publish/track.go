@@ -32,7 +32,7 @@ const defaultCacheAge = time.Second
 // and ends it.
 func (p *Publisher) NewTrack(t Track) *origin.Track {
 	kvs := append(t.Properties[:len(t.Properties):len(t.Properties)],
-		wire.KeyValue{Type: wire.PropertyPublisherPriority, Int: uint64(t.Priority)})
+		wire.KeyValue{Type: wire.PropertyPublisherPriority, Int: uint64(t.Priority)}, p.instance)
 	if ms := uint64(t.DeliveryTimeout.Milliseconds()); ms > 0 {
 		kvs = append(kvs, wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: ms},
 			wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: ms})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -23,6 +24,16 @@ const ReceiptsPrefix = "receipts/"
 // even, so its value is a number, and it is outside the mandatory range, so peers may ignore it and
 // relays forward it.
 const ReplayProperty = 0x6863_7270
+
+// InstanceProperty is the track property that identifies a run of a publisher, by a random value. Group numbers of
+// one run are never used again, so a relay that has kept groups on its disk recognizes them. Its type is even, as
+// that of ReplayProperty.
+const InstanceProperty = 0x6863_696e
+
+// NewInstance returns the property of a new run.
+func NewInstance() wire.KeyValue {
+	return wire.KeyValue{Type: InstanceProperty, Int: rand.Uint64() >> 2}
+}
 
 // TrackName returns the full name of a track in a catalog; ns is the namespace of the catalog's own
 // track.

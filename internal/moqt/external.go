@@ -21,7 +21,7 @@ func (s *Session) Conn() *quic.Conn { return s.conn.quic() }
 // raw QUIC, the quarter stream ID over WebTransport (RFC 9297 section 2.1). It returns false if the
 // stream ID is unknown, or the session has several paths or uses TCP.
 func (s *Session) DatagramPrefix() ([]byte, bool) {
-	if s.bundle() != nil || s.Transport() == WebSocket {
+	if s.bundle() != nil || s.Transport() == WebSocket || s.Transport() == Memory {
 		return nil, false
 	}
 	w, ok := s.conn.(wtConn)

@@ -27,9 +27,10 @@ const (
 	QUIC         Transport = "quic" // over one path or several
 	WebTransport Transport = "webtransport"
 	WebSocket    Transport = "websocket" // QMux over TCP
+	Memory       Transport = "memory"    // within the process (Pipe)
 )
 
-// Transports lists the transports.
+// Transports lists the transports between processes.
 func Transports() []Transport { return []Transport{QUIC, WebTransport, WebSocket} }
 
 // conn is a session's transport: raw QUIC, WebTransport, a bundle of QUIC connections or a WebSocket.

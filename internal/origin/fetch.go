@@ -435,7 +435,7 @@ func (a *answer) pipe(ctx context.Context, x piece, at *cursor) (done bool, err 
 	}
 	defer resp.Objects.Cancel()
 	a.w.SetWriteTimeout(SourceStall)
-	seen := []uint64{} // groups
+	seen, unknown := []uint64{}, false // groups; some may exist besides
 	for {
 		var o wire.FetchObject
 		err := a.fill.wait(resp.Objects.Cancel, func() (err error) {
@@ -445,10 +445,12 @@ func (a *answer) pipe(ctx context.Context, x piece, at *cursor) (done bool, err 
 			return err
 		})
 		if err == io.EOF {
-			if a.order != wire.Descending {
-				return a.finishPipe(x, resp, seen, at)
+			if a.order != wire.Descending && a.endsEarly(x, resp, at) {
+				return false, nil
 			}
-			a.t.noteAbsent(x.first, x.last, seen)
+			if !unknown {
+				a.t.noteAbsent(x.first, x.last, seen)
+			}
 			return true, nil
 		}
 		if err != nil || !a.in(x, o) {
@@ -462,15 +464,15 @@ func (a *answer) pipe(ctx context.Context, x piece, at *cursor) (done bool, err 
 			return false, err
 		}
 		at.pass(o.Group, o.Object)
+		unknown = unknown || o.Range == wire.RangeUnknown
 		if n := len(seen); n == 0 || seen[n-1] != o.Group {
 			seen = append(seen, o.Group)
 		}
 	}
 }
 
-// finishPipe handles the regular end of a source's response. done is false if it ended before the
-// piece did.
-func (a *answer) finishPipe(x piece, resp *Response, seen []uint64, at *cursor) (done bool, err error) {
+// endsEarly reports whether a source's response has ended before the piece did.
+func (a *answer) endsEarly(x piece, resp *Response, at *cursor) bool {
 	_, last := a.limits(x.last)
 	end := moqt.Location{Group: resp.End.Group, Object: resp.End.Object - 1}
 	if resp.End.Object == 0 {
@@ -480,10 +482,9 @@ func (a *answer) finishPipe(x piece, resp *Response, seen []uint64, at *cursor) 
 		if at.group < end.Group || at.group == end.Group && at.object <= end.Object {
 			at.pass(end.Group, end.Object)
 		}
-		return false, nil
+		return true
 	}
-	a.t.noteAbsent(x.first, x.last, seen)
-	return true, nil
+	return false
 }
 
 // in reports whether an entry belongs to a piece.

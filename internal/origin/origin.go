@@ -100,6 +100,9 @@ type Track struct {
 	Seal func(
 		l moqt.Location, priority uint8, properties moqt.Properties, payload []byte,
 	) (moqt.Properties, []byte, error)
+	// Evicted, if set, receives each complete group that leaves the cache, except the newest. It must neither block
+	// nor use the track. Set it before using the track.
+	Evicted func(Group)
 
 	name   moqt.TrackName
 	limits Limits
@@ -410,6 +413,7 @@ func (t *Track) reduce(limit int64, now time.Time) {
 // evictOldest evicts the oldest group. t.mu is held.
 func (t *Track) evictOldest() {
 	g := t.groups[0]
+	t.evicting(g, time.Now())
 	t.groups[0] = nil
 	t.groups = t.groups[1:]
 	g.gone = true

@@ -68,6 +68,25 @@ func (s *Set) End(code wire.DoneCode, reason string) {
 	}
 }
 
+// Viewers returns the number of subscriptions to the tracks.
+func (s *Set) Viewers() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tracks {
+		n += t.Viewers()
+	}
+	return n
+}
+
+// Discard frees the tracks' caches and disables them.
+func (s *Set) Discard() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tracks {
+		t.Discard()
+	}
+}
+
 // Handler answers SUBSCRIBE, FETCH and TRACK_STATUS for the set's tracks.
 func (s *Set) Handler() moqt.Handler {
 	return moqt.Handler{

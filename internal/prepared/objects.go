@@ -27,6 +27,18 @@ type Reader struct {
 	queued []recording.Object
 }
 
+// OpenSource opens a folder, or the recording of a session.
+func OpenSource(path string) (recording.Source, recording.Info, error) {
+	if !IsFolder(path) {
+		return recording.OpenSource(path)
+	}
+	r, err := NewReader(path)
+	if err != nil {
+		return nil, recording.Info{}, err
+	}
+	return r, r.Info, nil
+}
+
 // NewReader opens a folder.
 func NewReader(dir string) (*Reader, error) {
 	s, err := Open(dir)

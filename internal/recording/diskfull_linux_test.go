@@ -93,7 +93,7 @@ func TestCreateOnFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	closeAfter(t, full)
-	_, err = newWriter("/dev/full", full, nil)
+	_, err = NewWriter(full, nil)
 	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "/dev/full") {
 		t.Errorf("error %v", err)
 	}

@@ -54,14 +54,16 @@ func Create(path string, metadata map[string]string) (*Writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("recording: %w", err)
 	}
-	w, err := newWriter(path, file, metadata)
+	w, err := NewWriter(file, metadata)
 	if err != nil {
 		return nil, errors.Join(err, file.Close(), os.Remove(path))
 	}
 	return w, nil
 }
 
-func newWriter(path string, file *os.File, metadata map[string]string) (*Writer, error) {
+// NewWriter is Create for an open, empty file, which Close closes. On error the file stays open.
+func NewWriter(file *os.File, metadata map[string]string) (*Writer, error) {
+	path := file.Name()
 	// Payloads are compressed already; the chunk's compression is for headers and JSON. One encoder
 	// thread limits the recorder's CPU use.
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
@@ -211,6 +213,13 @@ func (w *Writer) flushPending(endChunk bool) error {
 		w.chunkStart = 0
 	}
 	return nil
+}
+
+// Size returns the bytes written to the file. The current chunk is still in memory.
+func (w *Writer) Size() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.whole
 }
 
 // Sync ends the current chunk and flushes the file to disk. Call it about once a second while no

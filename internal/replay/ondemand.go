@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"holocast/internal/catalog"
@@ -36,11 +37,13 @@ type onDemand struct {
 	stop   context.CancelFunc
 	opened sync.Once
 
+	serving atomic.Int64 // FETCHes
+
 	tracks map[string]*pastTrack // by full name; set once
 
 	mu     sync.Mutex
-	reader Source  // nil when closed
-	cache  []chunk // newest last
+	reader recording.Source // nil when closed
+	cache  []chunk          // newest last
 }
 
 type chunk struct {
@@ -99,6 +102,8 @@ func (o *onDemand) handler(h moqt.Handler) moqt.Handler {
 			fetch(r)
 			return
 		}
+		o.serving.Add(1)
+		defer o.serving.Add(-1)
 		if err := o.serve(t, r); err != nil && r.Context().Err() == nil {
 			o.r.log.Debug("fetch of the recording failed", "track", r.Track.String(), "err", err)
 		}
@@ -121,7 +126,7 @@ func (o *onDemand) find(name moqt.TrackName) *pastTrack {
 
 // index locates the groups of the recording and publishes a catalog of its tracks.
 func (o *onDemand) index() error {
-	reader, _, err := OpenSource(o.r.path)
+	reader, _, err := o.r.cfg.Source(o.r.path)
 	if err != nil {
 		return err
 	}
@@ -152,7 +157,7 @@ func (o *onDemand) index() error {
 			continue
 		}
 		name := moqt.TrackName{Namespace: o.ns, Name: t.Name}
-		p.Track = origin.NewTrack(name, x.properties[p.recorded.String()], origin.Limits{})
+		p.Track = origin.NewTrack(name, x.properties[p.recorded.String()], o.r.cfg.Limits)
 		p.RaiseLargest(p.largest)
 		o.tracks[name.String()] = p
 		o.r.set.Add(p.Track)
@@ -165,7 +170,7 @@ func (o *onDemand) index() error {
 	if err != nil {
 		return err
 	}
-	t := origin.NewTrack(moqt.TrackName{Namespace: o.ns, Name: catalog.TrackName}, nil, origin.Limits{})
+	t := origin.NewTrack(moqt.TrackName{Namespace: o.ns, Name: catalog.TrackName}, nil, o.r.cfg.Limits)
 	o.r.set.Add(t)
 	return t.WriteObject(wire.SubgroupHeader{Mode: wire.SubgroupIDExplicit, FirstObject: true}, moqt.Object{}, b)
 }

@@ -75,7 +75,9 @@ func TestSphereOnDemand(t *testing.T) {
 	dir := tour(t)
 	for name, path := range map[string]string{"folder": dir, "recording": toMCAP(t, dir)} {
 		t.Run(name, func(t *testing.T) {
-			r, err := Open(path, Config{Namespace: moqt.Namespace{"a", "b"}, Loop: true, Log: quiet})
+			r, err := Open(path, Config{
+				Namespace: moqt.Namespace{"a", "b"}, Loop: true, Source: prepared.OpenSource, Log: quiet,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -151,7 +153,9 @@ func TestSphereOnDemand(t *testing.T) {
 // Each pass raises all tracks' groups equally, even if audio has more of them.
 func TestPassesStayAligned(t *testing.T) {
 	path := toMCAP(t, tour(t))
-	r, err := Open(path, Config{Namespace: moqt.Namespace{"a", "b"}, Loop: true, Speed: 20, Log: quiet})
+	r, err := Open(path, Config{
+		Namespace: moqt.Namespace{"a", "b"}, Loop: true, Speed: 20, Source: prepared.OpenSource, Log: quiet,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,6 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
-	"holocast/internal/prepared"
 	"holocast/internal/recording"
 	"holocast/internal/secureobjects"
 	"holocast/internal/timeline"
@@ -43,7 +42,12 @@ type Config struct {
 	// Into publishes the recording into another publisher's session with its own catalog. It
 	// requires Live. nil publishes a new session.
 	Into *Session
-	Log  *slog.Logger // nil = slog.Default
+	// Source opens the recording. nil means recording.OpenSource; prepared.OpenSource also opens folders of
+	// prepared video.
+	Source func(path string) (recording.Source, recording.Info, error)
+	// Limits bound the cache of each track.
+	Limits origin.Limits
+	Log    *slog.Logger // nil = slog.Default
 }
 
 // Session is the target of Config.Into.
@@ -98,34 +102,12 @@ type feed struct {
 // maxOpen lets a relay fall far behind before the replay drops anything.
 const maxOpen = 1024
 
-// Source is a recording or a folder of prepared video. Next returns objects in order of arrival, or
-// io.EOF at the end.
-type Source interface {
-	Next() (recording.Object, error)
-	Chunks(do func(offset int64, objects []recording.Object) error) error
-	ReadChunk(offset int64) ([]recording.Object, error)
-	Close() error
-}
-
-// OpenSource opens a recording, or a folder of prepared video.
-func OpenSource(path string) (Source, recording.Info, error) {
-	if prepared.IsFolder(path) {
-		r, err := prepared.NewReader(path)
-		if err != nil {
-			return nil, recording.Info{}, err
-		}
-		return r, r.Info, nil
-	}
-	r, err := recording.Open(path)
-	if err != nil {
-		return nil, recording.Info{}, err
-	}
-	return r, r.Info, nil
-}
-
-// Open opens the recording at path, or the folder of prepared video.
+// Open opens the recording at path, or with Config.Source another source.
 func Open(path string, cfg Config) (*Replayer, error) {
-	reader, info, err := OpenSource(path)
+	if cfg.Source == nil {
+		cfg.Source = recording.OpenSource
+	}
+	reader, info, err := cfg.Source(path)
 	if err != nil {
 		return nil, err
 	}
@@ -152,18 +134,19 @@ func Open(path string, cfg Config) (*Replayer, error) {
 		_, err := recording.FirstCatalog(path, reader, func(*recording.Object) bool { return false })
 		return nil, err // the cause
 	}
+	instance := connect.NewInstance()
 	for _, t := range info.Tracks {
 		ns := t.Track.Namespace
 		if !ns.HasPrefix(r.root) {
 			r.log.Warn("track skipped: it is outside the session's namespace", "track", t.Track.String())
 			continue
 		}
-		props, err := markReplayed(t.Properties, !cfg.Live)
+		props, err := markReplayed(t.Properties, !cfg.Live, instance)
 		if err != nil {
 			return nil, fmt.Errorf("recording %s: properties of %v: %w", path, t.Track, err)
 		}
 		name := moqt.TrackName{Namespace: append(slices.Clone(cfg.Namespace), ns[len(r.root):]...), Name: t.Track.Name}
-		x := &track{Track: origin.NewTrack(name, props, origin.Limits{}), feeds: map[subgroup]*feed{}}
+		x := &track{Track: origin.NewTrack(name, props, cfg.Limits), feeds: map[subgroup]*feed{}}
 		x.catalog = ns.Equal(r.root) && name.Name == catalog.TrackName
 		r.tracks[t.Track.String()] = x
 		switch {
@@ -179,13 +162,16 @@ func Open(path string, cfg Config) (*Replayer, error) {
 	return r, nil
 }
 
-// markReplayed adds or removes the property that marks a replay.
-func markReplayed(properties []byte, replayed bool) (moqt.Properties, error) {
+// markReplayed adds or removes the property that marks a replay, and replaces that of the publisher's run.
+func markReplayed(properties []byte, replayed bool, instance wire.KeyValue) (moqt.Properties, error) {
 	kvs, err := wire.ParseKeyValues(properties)
 	if err != nil {
 		return nil, err
 	}
-	kvs = slices.DeleteFunc(kvs, func(kv wire.KeyValue) bool { return kv.Type == connect.ReplayProperty })
+	kvs = slices.DeleteFunc(kvs, func(kv wire.KeyValue) bool {
+		return kv.Type == connect.ReplayProperty || kv.Type == connect.InstanceProperty
+	})
+	kvs = append(kvs, instance)
 	if replayed {
 		kvs = append(kvs, wire.KeyValue{Type: connect.ReplayProperty, Int: 1})
 	}
@@ -199,6 +185,14 @@ func (r *Replayer) Handler() moqt.Handler {
 	}
 	return r.past.handler(r.set.Handler())
 }
+
+// InUse reports whether the tracks have subscribers or are being fetched.
+func (r *Replayer) InUse() bool {
+	return r.set.Viewers() > 0 || r.past != nil && r.past.serving.Load() > 0
+}
+
+// Close frees the tracks' caches after Run has returned.
+func (r *Replayer) Close() { r.set.Discard() }
 
 // Progress returns the number of published objects, the position in the recording, and the pass of
 // a loop, from 0.
@@ -317,7 +311,7 @@ func (r *Replayer) publishCatalog() (*recording.Object, error) {
 }
 
 func (r *Replayer) firstCatalog() (*recording.Object, error) {
-	reader, _, err := OpenSource(r.path)
+	reader, _, err := r.cfg.Source(r.path)
 	if err != nil {
 		return nil, err
 	}
@@ -368,7 +362,7 @@ func (r *Replayer) play(
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	length = r.Info.Duration()
-	reader, _, err := OpenSource(r.path)
+	reader, _, err := r.cfg.Source(r.path)
 	if err != nil {
 		return 0, err
 	}

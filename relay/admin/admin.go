@@ -15,6 +15,7 @@ import (
 
 	"holocast/internal/moqt"
 	"holocast/relay/cluster"
+	"holocast/relay/record"
 	"holocast/relay/router"
 )
 
@@ -22,6 +23,8 @@ import (
 type Config struct {
 	Router  *router.Router
 	Cluster *cluster.Cluster // nil if the relay is in none
+	// Recorder is nil if the relay has no directory for recordings.
+	Recorder *record.Recorder
 	// Drain begins to move all clients to other relays, after which the relay ends. It returns their number.
 	Drain func() (clients int, err error)
 	// MoveTimeout limits the stay of a client after a move.

@@ -148,6 +148,8 @@ func (a *API) register(api huma.API) {
 		func(_ context.Context, in *ofSession) (*response[Page[Viewer]], error) {
 			return page(a.viewers(in.Session), &in.Paging, func(v Viewer) string { return v.ID }, a.older), nil
 		})
+	huma.Register(api, get("list-recordings", "recordings", "List the finished recordings of this relay"),
+		func(_ context.Context, in *Paging) (*response[Recordings], error) { return a.recordings(in), nil })
 	huma.Register(api,
 		do("kick-viewer", http.MethodPost, "viewers/{id}/kick", "End a client's session, at whichever relay it is",
 			http.StatusNoContent, http.StatusNotFound),

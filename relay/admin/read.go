@@ -299,3 +299,22 @@ func (v *Viewer) describe(s *moqt.Session) {
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
+
+func (a *API) recordings(in *Paging) *response[Recordings] {
+	st := a.Recorder.Stats()
+	list := make([]Recording, len(st.Recordings))
+	for i, r := range st.Recordings {
+		list[i] = Recording{
+			ID: router.RecordingOf(r.Session, r.Time).String(), Name: r.Name(), Bytes: r.Bytes, Ended: r.Ended,
+		}
+	}
+	all := Recordings{
+		Page:    page(list, in, func(r Recording) string { return r.ID }, strings.Compare).Body,
+		Enabled: a.Recorder != nil, Recording: append([]string{}, st.Sessions...),
+		Bytes: st.Bytes, Free: st.Free, Dropped: st.Dropped,
+	}
+	if st.Paused != nil {
+		all.Paused = st.Paused.Error()
+	}
+	return &response[Recordings]{all}
+}

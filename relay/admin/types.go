@@ -120,3 +120,22 @@ type Path struct {
 	ReceivedBytes uint64  `json:"received_bytes"`
 	Share         float64 `json:"share" doc:"Of the bytes over all paths, 0 to 1."`
 }
+
+// Recordings is a part of the list of finished recordings, with the recorder's state.
+type Recordings struct {
+	Page[Recording]
+	Enabled   bool     `json:"enabled" doc:"Whether the relay has a directory for recordings."`
+	Recording []string `json:"recording" nullable:"false" doc:"Sessions that are being recorded."`
+	Paused    string   `json:"paused,omitempty" doc:"Why recording is paused."`
+	Bytes     int64    `json:"bytes" doc:"Of all recordings."`
+	Free      int64    `json:"free_bytes" doc:"Of the file system."`
+	Dropped   uint64   `json:"dropped_subgroups" doc:"Not recorded, because the disk was too slow."`
+}
+
+// Recording is a finished recording. It is watched as a session.
+type Recording struct {
+	ID    string    `json:"id" doc:"Of the session that replays it."`
+	Name  string    `json:"name" doc:"Its name in session URLs." example:"recordings/studio/20261129T120000Z"`
+	Bytes int64     `json:"bytes"`
+	Ended time.Time `json:"ended"`
+}

@@ -66,7 +66,7 @@ func (c *client) allow(action auth.Action, name moqt.TrackName, tokens []wire.To
 	if c.access == nil {
 		return nil, nil
 	}
-	g, err := c.access.Allow(action, name, tokens)
+	g, err := c.access.Allow(action, authorizedAs(name), tokens)
 	if err != nil {
 		c.r.log.Debug("request not allowed",
 			"name", truncated(name.String()), "peer", c.s.RemoteAddr().String(), "err", truncated(err.Error()))
@@ -160,12 +160,15 @@ func (p *authorization) renew(g *auth.Grant) {
 	p.watch()
 }
 
-// checkPublish rejects namespaces that the peer may not publish, whatever its authorization.
-func (c *client) checkPublish(ns moqt.Namespace) error {
+// checkPublish rejects tracks and namespaces that the peer may not publish, whatever its authorization.
+func (c *client) checkPublish(name moqt.TrackName) error {
 	if c.relay {
 		return &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: "relays do not publish at other relays"}
 	}
-	return checkReserved(ns)
+	if isRecording(name.Namespace) && fromViewers(name) {
+		return nil
+	}
+	return checkReserved(name.Namespace)
 }
 
 // checkReserved rejects namespaces reserved for the relay.
@@ -175,6 +178,9 @@ func checkReserved(ns moqt.Namespace) error {
 		return &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: "the empty namespace cannot be published"}
 	case ns[0] == clock.Namespace:
 		reason := clock.Namespace + " is reserved for the relay"
+		return &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: reason}
+	case isRecording(ns):
+		reason := "sessions whose name begins with " + recordings + " are reserved for the relay's recordings"
 		return &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: reason}
 	}
 	return nil

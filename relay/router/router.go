@@ -22,6 +22,7 @@ import (
 	"holocast/internal/origin"
 	"holocast/internal/trace"
 	"holocast/relay/auth"
+	"holocast/relay/diskcache"
 	"holocast/relay/fastpath"
 	"holocast/relay/limits"
 )
@@ -61,6 +62,8 @@ type Config struct {
 	// Backups allows several publishers per namespace; viewers receive each track once. Otherwise
 	// only the first publisher is accepted.
 	Backups bool
+	// Disk keeps groups that leave the memory unless it is nil.
+	Disk *diskcache.Store
 	// FastPath forwards datagrams in the kernel unless it is nil.
 	FastPath *fastpath.Manager
 	// Tracer reports traced frames unless it is nil.
@@ -95,6 +98,7 @@ type Router struct {
 	// before the first call.
 	moved   map[string]moqt.Namespace
 	changed chan struct{}
+	hosted  chan struct{}                    // signalled when an offer changes
 	leaving bool                             // new clients are sent to other relays
 	blocked atomic.Pointer[[]moqt.Namespace] // see Block
 	relays  int                              // clients that are other relays
@@ -160,6 +164,7 @@ func New(cfg Config) *Router {
 		tracks: map[string]*track{}, tracksUnder: newPrefixIndex[*track](), discoveries: newExactIndex[*discovery](),
 		interests: map[*discovery]struct{}{}, dialled: map[Upstream]*dialledUpstream{},
 		refused: map[wire.RequestCode]uint64{}, changed: make(chan struct{}, 1),
+		hosted: make(chan struct{}, 1),
 	}
 	r.config.Store(&cfg)
 	return r
@@ -480,6 +485,10 @@ func (r *Router) notify(ns moqt.Namespace) {
 			d.markChanged(ns)
 		}
 	}
+	select {
+	case r.hosted <- struct{}{}:
+	default:
+	}
 }
 
 // markChanged makes announce report a namespace. The caller holds r.mu.
@@ -501,7 +510,7 @@ func (c *client) publishNamespace(req *moqt.NamespaceRequest) {
 	log := r.log.With("namespace", truncated(req.Namespace.String()), "peer", up.String())
 	authz, err := c.authorize(req.Request, auth.Publish, moqt.TrackName{Namespace: req.Namespace})
 	if err == nil {
-		err = c.checkPublish(req.Namespace)
+		err = c.checkPublish(moqt.TrackName{Namespace: req.Namespace})
 	}
 	o := &offer{ns: req.Namespace, up: up}
 	o.revoke = func(why error) {
@@ -577,7 +586,7 @@ func (r *Router) Leave(ns moqt.Namespace, up Upstream) {
 // Changed returns a channel that receives when Published or Interests may have changed.
 func (r *Router) Changed() <-chan struct{} { return r.changed }
 
-// Published lists the namespaces that peers of this relay have published and withdrawn since the last
+// Published lists the namespaces that this relay has published and withdrawn since the last
 // call. The first call lists all as published.
 func (r *Router) Published() (published, withdrawn []moqt.Namespace) {
 	r.mu.Lock()
@@ -591,7 +600,7 @@ func (r *Router) Published() (published, withdrawn []moqt.Namespace) {
 	}
 	r.moved = map[string]moqt.Namespace{}
 	for _, ns := range moved {
-		if r.peerHas(r.offersAt.get(ns)) {
+		if hasOurs(r.offersAt.get(ns)) {
 			published = append(published, ns)
 		} else {
 			withdrawn = append(withdrawn, ns)
@@ -600,10 +609,10 @@ func (r *Router) Published() (published, withdrawn []moqt.Namespace) {
 	return published, withdrawn
 }
 
-// peerHas reports whether one of the offers is a peer's. The caller holds r.mu.
-func (r *Router) peerHas(offers iter.Seq[*offer]) bool {
+// hasOurs reports whether one of the offers is a peer's or Local. The caller holds r.mu.
+func hasOurs(offers iter.Seq[*offer]) bool {
 	for o := range offers {
-		if _, ok := o.up.(peer); ok {
+		if ours(o.up) {
 			return true
 		}
 	}
@@ -620,7 +629,7 @@ func (c *client) servesRelays(name moqt.TrackName) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for o := range r.offersAt.above(name.Namespace) {
-		if _, ok := o.up.(peer); ok || o.onward && within {
+		if ours(o.up) || o.onward && within {
 			return true
 		}
 	}
@@ -687,9 +696,9 @@ func (r *Router) withdraw(o *offer) {
 	r.signal(o)
 }
 
-// signal records a change of a peer's namespace for Published. The caller holds r.mu.
+// signal records a change of a namespace for Published. The caller holds r.mu.
 func (r *Router) signal(o *offer) {
-	if _, ok := o.up.(peer); ok && r.moved != nil {
+	if ours(o.up) && r.moved != nil {
 		r.moved[o.ns.String()] = o.ns
 		r.wake()
 	}
@@ -703,13 +712,15 @@ func (r *Router) wake() {
 	}
 }
 
-// Namespaces lists the published namespaces.
+// Namespaces lists the published namespaces, without Local ones.
 func (r *Router) Namespaces() []moqt.Namespace {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	list := make([]moqt.Namespace, 0, len(r.offers))
 	for o := range r.offers {
-		list = append(list, o.ns)
+		if !isLocal(o.up) {
+			list = append(list, o.ns)
+		}
 	}
 	return list
 }
@@ -796,7 +807,8 @@ func (r *Router) announce(ctx context.Context, d *discovery, a *moqt.Announcer) 
 		there := map[string]bool{}
 		for key, ns := range changed {
 			for o := range r.offersAt.get(ns) {
-				if o.up != (peer{d.c}) || !d.c.bridge { // a bridge's own namespaces are not announced to it
+				// A bridge's own namespaces are not announced to it, and both processes have the same local ones.
+				if !d.c.bridge || o.up != (peer{d.c}) && !isLocal(o.up) {
 					there[key] = true
 					break
 				}
@@ -958,6 +970,7 @@ func (c *client) fetch(req *moqt.FetchRequest) {
 	if up, s := t.anyUpstream(); s != nil {
 		source = c.source(up, s, req)
 	}
+	source = t.disk.Load().Source(source, t.CacheAge(), t.Properties())
 	if end, ok := ctx.Deadline(); ok {
 		req.Parameters.FillTimeout = new(uint64(max(0, time.Until(end).Milliseconds())))
 	}

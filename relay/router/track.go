@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
+	"holocast/relay/diskcache"
 )
 
 // track is a track that the relay forwards. It is removed after Linger without use, and ends for
@@ -39,6 +41,8 @@ type track struct {
 	repairs   []*repair     // newest last
 	// closed once the first upstream's newest group is cached; replaced when the last upstream is lost
 	filled chan struct{}
+
+	disk atomic.Pointer[diskcache.Track] // nil without a publisher or a cache on disk
 }
 
 // hold finds or creates a track and takes a reference to it.
@@ -60,6 +64,7 @@ func (r *Router) holdLocked(name moqt.TrackName) *track {
 			appeared: make(chan struct{}),
 		}
 		t.Relayed = true
+		t.keep()
 		r.tracks[key] = t
 		r.tracksUnder.add(name.Namespace, t)
 	}
@@ -245,6 +250,7 @@ func (t *track) remove(after time.Duration) {
 	t.r.closing[t] = struct{}{}
 	time.AfterFunc(after, func() {
 		t.Discard()
+		t.disk.Load().Close()
 		t.r.mu.Lock()
 		defer t.r.mu.Unlock()
 		delete(t.r.closing, t)

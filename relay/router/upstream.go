@@ -1,7 +1,6 @@
 package router
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -161,7 +160,7 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool, relea
 		}
 	}
 	subject, first := t.r.subject(up), len(t.upstreams) == 0
-	if first && !t.lostAt.IsZero() && (t.subject != subject || !bytes.Equal(t.Properties(), sub.Properties)) {
+	if first && !t.lostAt.IsZero() && (t.subject != subject || !sameContent(t.Properties(), sub.Properties)) {
 		t.end(wire.DoneInternalError, "another publisher took over the track")
 		t.mu.Unlock()
 		successor := t.r.holdLocked(t.Name())
@@ -171,9 +170,13 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool, relea
 	}
 	known, ok := t.Largest()
 	missed := ok && t.refs > 0 && sub.Largest != nil && known.Less(*sub.Largest)
-	if ok && first && (sub.Largest == nil || sub.Largest.Less(known)) {
+	restarted := ok && first && (sub.Largest == nil || sub.Largest.Less(known))
+	if restarted {
 		t.Restart(sub.Largest) // otherwise new groups would count as duplicates of cached ones
 		missed = t.refs > 0 && sub.Largest != nil
+	}
+	if first {
+		t.openDisk(up, sub, subject, restarted)
 	}
 	if first || len(sub.Properties) > 0 {
 		t.SetProperties(sub.Properties)
@@ -502,7 +505,7 @@ func (c *client) publish(req *moqt.PublishRequest) {
 	log := r.log.With("track", truncated(req.Track.String()), "peer", up.String())
 	authz, err := c.authorize(req.Request, auth.Publish, req.Track)
 	if err == nil {
-		err = c.checkPublish(req.Track.Namespace)
+		err = c.checkPublish(req.Track)
 	}
 	if err == nil {
 		err = checkTrack(req.Largest, req.Properties)

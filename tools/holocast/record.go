@@ -14,9 +14,9 @@ import (
 	"holocast/internal/connect"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
+	"holocast/internal/recorder"
 	"holocast/internal/recording"
 	"holocast/internal/service"
-	"holocast/tools/holocast/recorder"
 )
 
 type recordOptions struct {

@@ -13,6 +13,7 @@ import (
 
 	"holocast/internal/connect"
 	"holocast/internal/moqt"
+	"holocast/internal/prepared"
 	"holocast/internal/replay"
 	"holocast/internal/service"
 )
@@ -91,7 +92,9 @@ func runReplay(ctx context.Context, o replayOptions, path string, stdout io.Writ
 		return fmt.Errorf("--speed is %v, want more than 0", o.speed)
 	}
 	r, err := replay.Open(
-		path, replay.Config{Namespace: ns, Speed: o.speed, Loop: o.loop, WaitViewer: o.waitViewer, Live: o.live},
+		path, replay.Config{
+			Namespace: ns, Speed: o.speed, Loop: o.loop, WaitViewer: o.waitViewer, Live: o.live, Source: prepared.OpenSource,
+		},
 	)
 	if err != nil {
 		return err

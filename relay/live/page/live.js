@@ -78,6 +78,7 @@ function show(now) {
   showSessions(now);
   showViewers(now, before("viewers"), rate);
   showCluster(list(now.relays));
+  showRecordings(now.recordings);
   const viewers = list(now.viewers);
   const watching = viewers.filter((v) => v.watches.length > 0).length;
   state.textContent = `${of(now.sessions.total, "session")}, ${of(now.viewers.total, "client")} ` +
@@ -208,9 +209,25 @@ async function read(path) {
   throw Object.assign(new Error(detail ?? `the relay answered ${response.status}`), { status: response.status });
 }
 
+/** The recordings of the relay, newest first. */
+function showRecordings(all) {
+  document.querySelector("#recordings").hidden = !all.enabled;
+  const now = all.paused
+    ? `Recording is paused: ${all.paused}.`
+    : `Recording ${all.recording.join(", ") || "nothing"}.`;
+  const lost = all.dropped_subgroups ? ` ${of(all.dropped_subgroups, "subgroup")} not recorded.` : "";
+  document.querySelector("#recording").textContent = `${now}${lost} ${of(all.total, "finished recording")}, ` +
+    `${si(all.bytes, "B")}; ${si(all.free_bytes, "B")} free.`;
+  const newest = list(all).toSorted((a, b) => Date.parse(b.ended) - Date.parse(a.ended));
+  document.querySelector("#finished").replaceChildren(...newest.map((r) => row([
+    [r.name, "wrap"], [si(r.bytes, "B"), "n"], new Date(r.ended).toLocaleString(),
+  ])));
+  document.querySelector("#no-recordings").hidden = all.total > 0;
+}
+
 async function poll() {
   try {
-    const paths = ["relays", "sessions", "tracks", "viewers"];
+    const paths = ["relays", "sessions", "tracks", "viewers", "recordings"];
     const pages = await Promise.all(paths.map(read));
     show({ time: Date.now(), ...Object.fromEntries(paths.map((path, i) => [path, pages[i]])) });
   } catch (e) {

@@ -16,8 +16,8 @@ import (
 	"holocast/internal/cmaf"
 	"holocast/internal/ffmpeg"
 	"holocast/internal/loc"
+	"holocast/internal/prepared"
 	"holocast/internal/recording"
-	"holocast/internal/replay"
 	"holocast/internal/spherical"
 )
 
@@ -91,7 +91,7 @@ func (f *film) export(ctx context.Context, out string) (result Film, err error) 
 
 // each calls do for every recorded object of the sphere's tracks.
 func (f *film) each(ctx context.Context, do func(t *filmTrack, o *recording.Object) error) error {
-	r, _, err := replay.OpenSource(f.path)
+	r, _, err := prepared.OpenSource(f.path)
 	if err != nil {
 		return err
 	}
