@@ -2,8 +2,9 @@ package wire
 
 import "slices"
 
-// Version is a draft of the protocol, draft-ietf-moq-transport-18 or later. Messages and the scope
-// of parameters depend on it; the rest of the package is common to all versions. The zero value is
+// Version is a draft of the protocol, draft-ietf-moq-transport-18 or later. Messages, the scope of
+// parameters and the ranges of fetch streams depend on it; the rest of the package is common to all
+// versions. The zero value is
 // Draft18.
 type Version uint8
 
@@ -11,12 +12,17 @@ type Version uint8
 const (
 	Draft18 Version = iota
 	Draft19
+	Draft20
+	Draft21
+	Draft22
 )
 
 // Versions returns the supported versions in order of preference.
 func Versions() []Version { return []Version{Draft18, Draft19} }
 
-var alpns = map[Version]string{Draft18: ALPN, Draft19: "moqt-19"}
+var alpns = map[Version]string{
+	Draft18: ALPN, Draft19: "moqt-19", Draft20: "moqt-20", Draft21: "moqt-21", Draft22: "moqt-22",
+}
 
 // ALPN returns the version's protocol identifier (§3.1).
 func (v Version) ALPN() string { return alpns[v] }
@@ -71,8 +77,42 @@ const (
 	paramTrackPropertyFilter  = 0x29
 )
 
+// scope20 overrides scope19 for draft-20 and later: the parameters of a subscription moved from
+// PUBLISH_OK to PUBLISH, and the range of a FETCH became a parameter. SUBSCRIBE_TRACKS still takes
+// all parameters of SUBSCRIBE (draft-22 §3.6.2), although its definition lists fewer (§9.18).
+var scope20 = map[uint64][]MessageType{
+	paramObjectDeliveryTimeout:   {TypeSubscribe, TypePublish, TypeRequestUpdate, TypeSubscribeTracks},
+	paramSubgroupDeliveryTimeout: {TypeSubscribe, TypePublish, TypeRequestUpdate, TypeSubscribeTracks},
+	paramLargestObject:           {TypeSubscribeOK, TypePublish, TypeRequestOK, TypePublishStateNotify},
+	paramFillTimeout:             {TypeFetch, typeFill},
+	paramForward: {
+		TypeSubscribe, TypeRequestUpdate, TypePublish, TypeSubscribeTracks, TypePublishStateNotify,
+	},
+	paramSubscriberPriority: {
+		TypeSubscribe, TypePublish, TypeFetch, TypeRequestUpdate, TypeSubscribeTracks, typeFill,
+	},
+	paramFilter: {
+		TypeFetch, TypeSubscribe, TypePublish, TypeRequestUpdate, TypePublishStateNotify, TypeSubscribeTracks, typeFill,
+	},
+	paramGroupOrder:           {TypeSubscribe, TypePublish, TypeSubscribeTracks, TypeFetch, typeFill},
+	paramFill:                 {TypeSubscribe, TypeRequestUpdate, TypeSubscribeTracks},
+	paramSubgroupFilter:       rangeFilterScope20,
+	paramObjectIDFilter:       rangeFilterScope20,
+	paramPriorityFilter:       rangeFilterScope20,
+	paramObjectPropertyFilter: rangeFilterScope20,
+	paramNewGroupRequest:      {TypeSubscribe, TypeRequestUpdate, TypeSubscribeTracks},
+	paramIncludeProperties:    {TypeSubscribe, TypeTrackStatus, TypeFetch, TypeSubscribeTracks},
+}
+
+var rangeFilterScope20 = []MessageType{TypeFetch, TypeSubscribe, TypeSubscribeTracks, TypeRequestUpdate, typeFill}
+
 // scope lists the messages that allow a parameter.
 func (v Version) scope(param uint64) (messages []MessageType, known bool) {
+	if v >= Draft20 {
+		if m, ok := scope20[param]; ok {
+			return m, true
+		}
+	}
 	if v >= Draft19 {
 		if m, ok := scope19[param]; ok {
 			return m, true
@@ -95,6 +135,14 @@ func (v Version) repeats(param uint64) bool {
 
 // knows reports whether the version has a message type.
 func (v Version) knows(t MessageType) bool {
+	switch t {
+	case typePublishOK:
+		return v < Draft19
+	case TypePublishStateNotify:
+		return v >= Draft20
+	case typeFill:
+		return false
+	}
 	_, known := messageTypeNames[t]
-	return known && (v < Draft19 || t != typePublishOK)
+	return known
 }
