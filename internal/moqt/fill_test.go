@@ -50,24 +50,32 @@ func (p *pair) expectFetch(id uint64) <-chan *FetchReader {
 func TestFillRange(t *testing.T) {
 	at := func(g, o uint64) Location { return Location{Group: g, Object: o} }
 	type filter = Filter
+	current := &filter{Type: wire.FilterRecentGroups, Groups: 1}
+	next := &filter{Type: wire.FilterLargestObject}
+	to := func(start Location, group, object uint64) *filter {
+		return &filter{Type: wire.FilterObjectRange, Start: start, EndGroup: group, EndObject: object}
+	}
+	groups := func(start Location, end uint64) *filter {
+		return &filter{Type: wire.FilterAbsoluteRange, Start: start, EndGroup: end}
+	}
 	for _, tt := range []struct {
 		name       string
 		of, fill   *filter
 		start, end Location // end is exclusive; equal = none
 	}{
-		{"current group", &filter{Type: wire.FilterLargestObject}, &filter{Type: wire.FilterRecentGroups, Groups: 1}, at(5, 0), at(5, 4)},
+		{"current group", next, current, at(5, 0), at(5, 4)},
 		{"three groups", nil, &filter{Type: wire.FilterRecentGroups, Groups: 3}, at(3, 0), at(5, 4)},
 		{"more groups than there are", nil, &filter{Type: wire.FilterRecentGroups, Groups: 300}, at(0, 0), at(5, 4)},
-		{"whole track", &filter{Type: wire.FilterLargestObject}, &filter{}, at(0, 0), at(5, 4)},
+		{"whole track", next, &filter{}, at(0, 0), at(5, 4)},
 		{"of an unfiltered subscription", nil, nil, at(0, 0), at(5, 4)},
 		{"the subscription's range", &filter{Type: wire.FilterAbsoluteStart, Start: at(2, 1)}, nil, at(2, 1), at(5, 4)},
-		{"absolute range", nil, &filter{Type: wire.FilterObjectRange, Start: at(2, 1), EndGroup: 3, EndObject: 7}, at(2, 1), at(3, 8)},
-		{"past the largest", nil, &filter{Type: wire.FilterAbsoluteRange, Start: at(5, 1), EndGroup: 900}, at(5, 1), at(5, 4)},
-		{"group end", nil, &filter{Type: wire.FilterAbsoluteRange, Start: at(1, 0), EndGroup: 4}, at(1, 0), at(4, 0)},
+		{"absolute range", nil, to(at(2, 1), 3, 7), at(2, 1), at(3, 8)},
+		{"past the largest", nil, groups(at(5, 1), 900), at(5, 1), at(5, 4)},
+		{"group end", nil, groups(at(1, 0), 4), at(1, 0), at(4, 0)},
 		{"next group", nil, &filter{Type: wire.FilterNextGroup}, Location{}, Location{}},
-		{"next object", &filter{Type: wire.FilterLargestObject}, nil, Location{}, Location{}},
+		{"next object", next, nil, Location{}, Location{}},
 		{"after the largest", nil, &filter{Type: wire.FilterAbsoluteStart, Start: at(5, 4)}, Location{}, Location{}},
-		{"end before start", nil, &filter{Type: wire.FilterObjectRange, Start: at(2, 5), EndGroup: 2, EndObject: 3}, Location{}, Location{}},
+		{"end before start", nil, to(at(2, 5), 2, 3), Location{}, Location{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			forDrafts20(t, func(t *testing.T, connect func(client, server Handler) *pair) {
@@ -306,7 +314,9 @@ func TestPublishOf20(t *testing.T) {
 			}
 			subs <- sub
 		}}, Handler{})
-		options <- SubscribeOptions{Priority: new(uint8(9)), Filter: &Filter{Type: wire.FilterAbsoluteStart, Start: Location{Group: 300}}}
+		options <- SubscribeOptions{
+			Priority: new(uint8(9)), Filter: &Filter{Type: wire.FilterAbsoluteStart, Start: Location{Group: 300}},
+		}
 		pub, err := p.server.Publish(p.ctx, testTrack, TrackInfo{})
 		if err != nil {
 			t.Fatal(err)
