@@ -18,7 +18,7 @@ const (
 )
 
 // Versions returns the supported versions in order of preference.
-func Versions() []Version { return []Version{Draft18, Draft19, Draft20, Draft21, Draft22} }
+func Versions() []Version { return []Version{Draft22, Draft21, Draft20, Draft19, Draft18} }
 
 var alpns = map[Version]string{
 	Draft18: ALPN, Draft19: "moqt-19", Draft20: "moqt-20", Draft21: "moqt-21", Draft22: "moqt-22",
