@@ -212,6 +212,10 @@ func (sub *Subscription) RequestID() uint64 { return sub.r.id }
 // Session returns the subscription's session.
 func (sub *Subscription) Session() *Session { return sub.s }
 
+// EndsWithFilter reports whether the publisher ends the subscription after the last group of its
+// filter. From draft-20 on it does not (draft-22 §3.3.1).
+func (sub *Subscription) EndsWithFilter() bool { return sub.s.version < wire.Draft20 }
+
 // Done is closed when the subscription has ended; Err then returns the reason.
 func (sub *Subscription) Done() <-chan struct{} { return sub.done }
 

@@ -215,11 +215,11 @@ func (v *Viewer) decideNext(now time.Time) (actions []action) {
 	return actions
 }
 
-// unending removes and returns a subscription that was to end, if it is still open, or nil. From draft-20
-// on, the publisher does not end it, and the session allows only one of a track. The caller holds v.mu.
+// unending removes and returns a subscription that was to end, or nil if there is none or the publisher
+// ends it. The session allows only one subscription of a track. The caller holds v.mu.
 func (v *Viewer) unending(k key) *subscription {
 	for i, s := range v.ending {
-		if s.key == k && s.sub != nil && s.sub.Err() == nil && s.sub.Session().Version() >= wire.Draft20 {
+		if s.key == k && s.sub != nil && s.sub.Err() == nil && !s.sub.EndsWithFilter() {
 			v.ending = slices.Delete(v.ending, i, i+1)
 			return s
 		}
