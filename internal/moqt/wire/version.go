@@ -1,6 +1,9 @@
 package wire
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // Version is a draft of the protocol, draft-ietf-moq-transport-18 or later. Messages, the scope of
 // parameters and the ranges of fetch streams depend on it; the rest of the package is common to all
@@ -106,25 +109,32 @@ var scope20 = map[uint64][]MessageType{
 
 var rangeFilterScope20 = []MessageType{TypeFetch, TypeSubscribe, TypeSubscribeTracks, TypeRequestUpdate, typeFill}
 
-// scope lists the messages that allow a parameter.
-func (v Version) scope(param uint64) (messages []MessageType, known bool) {
-	if v >= Draft20 {
-		if m, ok := scope20[param]; ok {
-			return m, true
+// maxParam is above all parameter types.
+const maxParam = 0x40
+
+// scopes lists the messages that allow a parameter, by version and parameter; nil if it is unknown.
+var scopes = func() (table [Draft22 + 1][maxParam][]MessageType) {
+	for v := range table {
+		scope := maps.Clone(paramScope)
+		if Version(v) >= Draft19 {
+			maps.Copy(scope, scope19)
+		}
+		if Version(v) >= Draft20 {
+			maps.Copy(scope, scope20)
+		}
+		for param, messages := range scope {
+			table[v][param] = messages
 		}
 	}
-	if v >= Draft19 {
-		if m, ok := scope19[param]; ok {
-			return m, true
-		}
-	}
-	m, ok := paramScope[param]
-	return m, ok
-}
+	return table
+}()
 
 func (v Version) allows(param uint64, m MessageType) (known, allowed bool) {
-	scope, known := v.scope(param)
-	return known, slices.Contains(scope, m)
+	if param >= maxParam {
+		return false, false
+	}
+	scope := scopes[v][param]
+	return scope != nil, slices.Contains(scope, m)
 }
 
 // repeats reports whether a message may repeat a parameter.
@@ -140,9 +150,10 @@ func (v Version) knows(t MessageType) bool {
 		return v < Draft19
 	case TypePublishStateNotify:
 		return v >= Draft20
-	case typeFill:
-		return false
+	case TypeRequestUpdate, TypeSubscribe, TypeSubscribeOK, TypeRequestError, TypePublishNamespace, TypeRequestOK,
+		TypeNamespace, TypePublishDone, TypeTrackStatus, TypeNamespaceDone, TypePublishBlocked, TypeGoaway, TypeFetch,
+		TypeFetchOK, TypePublish, TypeSubscribeNamespace, TypeSubscribeTracks, TypeSetup:
+		return true
 	}
-	_, known := messageTypeNames[t]
-	return known
+	return false
 }
