@@ -253,6 +253,7 @@ impl<A: App + 'static> Reconnector<A> {
                     path: target.path,
                     authority: target.authority,
                     implementation: o.implementation.clone(),
+                    version: d.version(),
                     ..Config::default()
                 };
                 let session = Session::new(config, o.pool.clone(), now);
