@@ -382,7 +382,8 @@ func (p *Publication) end(cause error) {
 	p.r.abort(wire.StreamCancelled)
 }
 
-// Done ends the subscription with PUBLISH_DONE (§10.11) and resets open subgroups.
+// Done ends the subscription with PUBLISH_DONE (§10.11) and resets open subgroups. Fills may still
+// complete if the track has ended; otherwise they are reset too.
 func (p *Publication) Done(code wire.DoneCode, reason string) error {
 	p.mu.Lock()
 	if p.ended != nil {
@@ -397,6 +398,11 @@ func (p *Publication) Done(code wire.DoneCode, reason string) error {
 	p.ended, p.open = done, nil
 	if len(p.fills) > 0 {
 		p.filled = make(chan struct{})
+	}
+	if code != wire.DoneTrackEnded {
+		for f := range p.fills {
+			f.cancel()
+		}
 	}
 	filled := p.filled
 	p.mu.Unlock()
