@@ -83,7 +83,7 @@ func TestPublishPaused(t *testing.T) {
 	if !pub.Forwarding() {
 		t.Error("object not sent after the subscriber resumed")
 	}
-	if p := accepted(Parameters{}); p.Forward == nil || !*p.Forward {
+	if p := (&Session{}).accepted(Parameters{}); p.Forward == nil || !*p.Forward {
 		t.Error("PUBLISH_OK without FORWARD does not resume")
 	}
 }

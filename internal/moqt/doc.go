@@ -1,4 +1,4 @@
-// Package moqt implements Media over QUIC Transport sessions, draft-ietf-moq-transport-18 and -19
+// Package moqt implements Media over QUIC Transport sessions, draft-ietf-moq-transport-18 to -22
 // (see wire.Version), over raw QUIC and WebTransport, for clients, servers and relays. Package wire
 // encodes messages; this package holds streams, goroutines, state and errors. It does not interpret
 // media.

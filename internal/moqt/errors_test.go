@@ -125,7 +125,10 @@ func TestDialErrors(t *testing.T) {
 			nil,
 			`URL "moqt://a b": parse "moqt://a b": invalid character " " in host name`,
 		},
-		{"wrong ALPN", ctx, "moqt://" + otherALPN, pinned, "connect to moqt://%: the server does not speak moqt-18"},
+		{
+			"wrong ALPN", ctx, "moqt://" + otherALPN, pinned,
+			"connect to moqt://%: the server does not speak " + strings.Join(wire.ALPNs(wire.Versions()), " or "),
+		},
 		{
 			"wrong ALPN for WebTransport",
 			ctx,

@@ -27,7 +27,7 @@ type FetchOptions struct {
 // FetchReader reads the objects of a FETCH response in the requested order.
 type FetchReader struct {
 	s    *Session
-	r    *requestStream
+	r    *requestStream // nil for a fill
 	str  receiveStream
 	br   *bufio.Reader
 	dec  *wire.FetchDecoder
@@ -60,13 +60,23 @@ func (s *Session) Fetch(
 
 // FetchJoining requests the objects before sub: from the given number of groups before the track's
 // largest location at sub's start, up to and including that location. Response and subscription
-// then meet without gap or overlap (§10.12.2).
+// then meet without gap or overlap (§10.12.2). From draft-20 on it is a FETCH of that range.
 func (s *Session) FetchJoining(
 	ctx context.Context,
 	sub *Subscription,
 	groups uint64,
 	o FetchOptions,
 ) (*FetchReader, error) {
+	if s.version >= wire.Draft20 {
+		l := sub.Largest
+		if l == nil {
+			return nil, &RequestError{
+				Code: wire.RequestInvalidRange, Reason: "nothing was published before the subscription",
+			}
+		}
+		start := Location{Group: l.Group - min(groups, l.Group)}
+		return s.Fetch(ctx, sub.track, start, Location{Group: l.Group, Object: l.Object + 1}, o)
+	}
 	return s.fetch(
 		ctx,
 		wire.Fetch{
@@ -95,6 +105,9 @@ func (s *Session) fetch(
 	if o.FillTimeout != nil {
 		m.Parameters.FillTimeout = new(uint64(max(0, o.FillTimeout.Milliseconds())))
 	}
+	if s.version >= wire.Draft20 {
+		m.Parameters.Filter = rangeFilter(m.Start, m.End)
+	}
 	data := make(chan *FetchReader, 1)
 	var id *uint64
 	drop := func() {
@@ -113,7 +126,7 @@ func (s *Session) fetch(
 	r, err := s.openRequest(ctx, func(i uint64) wire.Message {
 		id, m.RequestID = &i, i
 		s.mu.Lock()
-		s.fetches[i] = data
+		s.fetches[i] = func(f *FetchReader) { data <- f } // buffered
 		s.mu.Unlock()
 		return &m
 	})
@@ -150,7 +163,8 @@ func (s *Session) awaitFetch(
 	if !isOK {
 		return nil, r.unexpectedMessage(answer)
 	}
-	if m.FetchType == wire.FetchStandalone && rangeEndsEarly(m.Start, ok.End) {
+	end := s.exclusiveEnd(ok.End)
+	if m.FetchType == wire.FetchStandalone && rangeEndsEarly(m.Start, end) {
 		err := protocolViolation("FETCH_OK ends before the fetch starts")
 		s.fail(err)
 		return nil, err
@@ -159,8 +173,8 @@ func (s *Session) awaitFetch(
 	defer t.Stop()
 	select {
 	case f := <-data:
-		f.r, f.dec = r, wire.NewFetchDecoder(order)
-		f.End, f.EndOfTrack, f.Properties = ok.End, ok.EndOfTrack, ok.Properties
+		f.r, f.dec = r, s.version.NewFetchDecoder(order)
+		f.End, f.EndOfTrack, f.Properties = end, ok.EndOfTrack, ok.Properties
 		f.opener = s.openTrack(m.Track, ok.Properties)
 		r.finish()
 		return f, nil
@@ -181,16 +195,64 @@ func rangeEndsEarly(start, end Location) bool {
 	return end.Less(start) && (end.Object != 0 || end.Group < start.Group)
 }
 
+// rangeFilter returns the filter of a FETCH from start to end, which is exclusive, or nil for the
+// whole track.
+func rangeFilter(start, end Location) *Filter {
+	open := end == Location{Group: math.MaxUint64}
+	switch {
+	case open && start == Location{}:
+		return nil
+	case open:
+		return &Filter{Type: wire.FilterAbsoluteStart, Start: start}
+	case end.Object == 0:
+		return &Filter{Type: wire.FilterAbsoluteRange, Start: start, EndGroup: end.Group}
+	}
+	return &Filter{Type: wire.FilterObjectRange, Start: start, EndGroup: end.Group, EndObject: end.Object - 1}
+}
+
+// filterRange returns the range of a FETCH or fill with filter f, whose end is exclusive. Without
+// largest, a range that depends on it starts after every object.
+func filterRange(f *Filter, largest *Location) (start, end Location) {
+	end = Location{Group: math.MaxUint64}
+	if f == nil {
+		return start, end
+	}
+	switch f.Type {
+	case wire.FilterAbsoluteStart, wire.FilterAbsoluteRange, wire.FilterObjectRange:
+		start = f.Start
+	case wire.FilterNextGroup, wire.FilterLargestObject, wire.FilterRecentGroups:
+		start = Location{Group: math.MaxUint64, Object: math.MaxUint64}
+		if f.Type == wire.FilterRecentGroups && largest != nil && f.Groups > 0 {
+			start = Location{Group: largest.Group - min(f.Groups-1, largest.Group)}
+		}
+	}
+	switch f.Type {
+	case wire.FilterAbsoluteRange:
+		end = Location{Group: f.EndGroup}
+	case wire.FilterObjectRange:
+		end = Location{Group: f.EndGroup, Object: f.EndObject + 1}
+	}
+	return start, end
+}
+
+// exclusiveEnd converts the End Location of a FETCH_OK, which is inclusive from draft-20 on. Past
+// the last object ID it becomes 0, which means the whole group.
+func (s *Session) exclusiveEnd(end Location) Location {
+	if s.version >= wire.Draft20 {
+		end.Object++
+	}
+	return end
+}
+
 // deliverFetch passes a data stream to its fetch, which is registered before the FETCH is sent.
 func (s *Session) deliverFetch(h wire.FetchHeader, str receiveStream, br *bufio.Reader) {
 	s.mu.Lock()
-	ch := s.fetches[h.RequestID]
+	deliver := s.fetches[h.RequestID]
 	delete(s.fetches, h.RequestID)
-	if ch != nil {
-		ch <- &FetchReader{s: s, str: str, br: br} // buffered
-	}
 	s.mu.Unlock()
-	if ch == nil {
+	if deliver != nil {
+		deliver(&FetchReader{s: s, str: str, br: br})
+	} else {
 		str.stop(wire.StreamCancelled)
 	}
 }
@@ -298,19 +360,31 @@ func (f *FetchReader) bad(err error) error {
 func (f *FetchReader) Cancel() {
 	f.over.Do(func() {
 		f.str.stop(wire.StreamCancelled)
-		f.r.str.stop(wire.StreamCancelled)
-		f.s.closeRequest()
+		if f.r != nil {
+			f.r.str.stop(wire.StreamCancelled)
+			f.s.closeRequest()
+		}
 	})
 }
 
-// FetchRequest is an incoming FETCH. Joining fetches are already resolved to a track and range.
+// FetchRequest is an incoming FETCH, or a subscription's request to be filled (draft-22 §3.4). Joining
+// fetches and fills are already resolved to a track and range.
 type FetchRequest struct {
 	*Request
 	Track      TrackName
 	Start, End Location // End is exclusive; object 0 = whole group
 	Order      GroupOrder
-	// Joining is the largest location of the joined subscription. It is nil for a standalone fetch.
+	// Joining is the largest location of the joined or filled subscription. It is nil for a
+	// standalone fetch.
 	Joining *Location
+}
+
+// Resolve sets Start of a FETCH that counts groups from the track's largest location. Until then it
+// is after every object.
+func (r *FetchRequest) Resolve(largest Location) {
+	if f := r.Parameters.Filter; f != nil && f.Type == wire.FilterRecentGroups && r.Joining == nil {
+		r.Start, r.End = filterRange(f, &largest)
+	}
 }
 
 func (s *Session) handleFetch(req *Request, m *wire.Fetch) {
@@ -318,7 +392,10 @@ func (s *Session) handleFetch(req *Request, m *wire.Fetch) {
 	if o := m.Parameters.GroupOrder; o != nil {
 		r.Order = *o
 	}
-	if m.FetchType != wire.FetchStandalone {
+	switch {
+	case s.version >= wire.Draft20:
+		r.Start, r.End = filterRange(m.Parameters.Filter, nil)
+	case m.FetchType != wire.FetchStandalone:
 		if e := s.resolveJoining(r, m); e != nil {
 			_ = req.RejectWith(e)
 			return
@@ -404,14 +481,22 @@ func (s *Session) resolveJoining(r *FetchRequest, m *wire.Fetch) error {
 
 // Accept sends FETCH_OK and opens the data stream.
 func (r *FetchRequest) Accept(end Location, endOfTrack bool, props Properties) (*FetchWriter, error) {
+	if r.fill != nil {
+		return r.acceptFill()
+	}
 	if err := r.startResponse(); err != nil {
 		return nil, err
 	}
-	if err := r.stream.send(&wire.FetchOK{EndOfTrack: endOfTrack, End: end, Properties: props}); err != nil {
+	s := r.stream.s
+	if s.version >= wire.Draft20 {
+		end.Object-- // inclusive; 0, the whole group, becomes the largest object ID
+	}
+	ok := &wire.FetchOK{EndOfTrack: endOfTrack, End: end, Properties: r.included(props)}
+	if err := r.stream.send(ok); err != nil {
 		r.running.Done()
 		return nil, err
 	}
-	str, err := r.stream.s.conn.openUniSync(r.Context())
+	str, err := s.conn.openUniSync(r.Context())
 	if err != nil {
 		r.stream.abort(wire.StreamExcessiveLoad)
 		r.running.Done()
@@ -421,11 +506,11 @@ func (r *FetchRequest) Accept(end Location, endOfTrack bool, props Properties) (
 	if p := r.Parameters.SubscriberPriority; p != nil {
 		prio = *p
 	}
-	slot := r.stream.s.takeSlot()
+	slot := s.takeSlot()
 	str.setPriority(objectPriority(prio, wire.DefaultPriority, slot))
 	w := &FetchWriter{
-		r: r.stream, str: str, slot: slot, writeTimeout: r.stream.s.wait.fetch,
-		enc: wire.NewFetchEncoder(r.Order), buf: wire.FetchHeader{RequestID: r.stream.id}.Append(nil),
+		s: s, r: r.stream, str: str, slot: slot, writeTimeout: s.wait.fetch,
+		enc: s.version.NewFetchEncoder(r.Order), buf: wire.FetchHeader{RequestID: r.stream.id}.Append(nil),
 	}
 	w.stop = context.AfterFunc(r.Context(), func() { str.reset(wire.StreamCancelled) })
 	go func() {
@@ -436,9 +521,10 @@ func (r *FetchRequest) Accept(end Location, endOfTrack bool, props Properties) (
 	return w, nil
 }
 
-// FetchWriter writes the response to a FETCH.
+// FetchWriter writes the response to a FETCH or fill.
 type FetchWriter struct {
-	r    *requestStream
+	s    *Session
+	r    *requestStream // nil for a fill
 	str  sendStream
 	slot uint64 // in the stream's priority
 	enc  *wire.FetchEncoder
@@ -487,7 +573,7 @@ func (w *FetchWriter) write(b []byte) error {
 	_ = w.str.SetWriteDeadline(time.Now().Add(w.writeTimeout))
 	_, err := w.str.Write(b)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		w.r.s.count.deliveryTimeouts.Add(1)
+		w.s.count.deliveryTimeouts.Add(1)
 		w.Reset(wire.StreamDeliveryTimeout)
 		return ErrDeliveryTimeout
 	}
@@ -496,7 +582,9 @@ func (w *FetchWriter) write(b []byte) error {
 
 // Close ends the response. The peer treats unsent objects of the range as nonexistent.
 func (w *FetchWriter) Close() error {
-	defer w.r.end()
+	if w.r != nil {
+		defer w.r.end()
+	}
 	defer w.stop()
 	if len(w.buf) > 0 {
 		if err := w.write(w.buf); err != nil {
@@ -510,5 +598,7 @@ func (w *FetchWriter) Close() error {
 func (w *FetchWriter) Reset(code wire.StreamCode) {
 	w.stop()
 	w.str.reset(code)
-	w.r.abort(code)
+	if w.r != nil {
+		w.r.abort(code)
+	}
 }

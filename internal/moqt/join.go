@@ -9,8 +9,10 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// joiningFetch is a joining FETCH sent together with the SUBSCRIBE it refers to.
+// joiningFetch is a joining FETCH sent together with the SUBSCRIBE it refers to, or from draft-20 on
+// the fill that the SUBSCRIBE requests.
 type joiningFetch struct {
+	forget    func()        // of a fill: no longer expects its stream
 	done      chan struct{} // closed when the response has arrived
 	cancelled chan struct{} // closed by end
 	f         *FetchReader
@@ -26,21 +28,44 @@ type joiningFetch struct {
 func (s *Session) join(track TrackName, request uint64, rendezvous time.Duration) *joiningFetch {
 	j := &joiningFetch{done: make(chan struct{}), cancelled: make(chan struct{})}
 	go func() {
-		f, err := s.fetch(
+		j.resolve(s.fetch(
 			s.ctx,
 			wire.Fetch{FetchType: wire.FetchRelativeJoining, Track: track, JoiningRequestID: request},
 			FetchOptions{},
 			rendezvous,
-		)
-		j.mu.Lock()
-		j.f, j.err = f, err
-		unwanted := j.ended && f != nil
-		j.mu.Unlock()
-		close(j.done)
-		if unwanted {
-			f.Cancel()
-		}
+		))
 	}()
+	return j
+}
+
+// resolve stores the response and cancels it if it is no longer wanted.
+func (j *joiningFetch) resolve(f *FetchReader, err error) {
+	j.mu.Lock()
+	j.f, j.err = f, err
+	unwanted := j.ended && f != nil
+	j.mu.Unlock()
+	close(j.done)
+	if unwanted {
+		f.Cancel()
+	}
+}
+
+// expectFill prepares for the stream of the fill that sub requests in the message with this request
+// ID, which is not sent yet.
+func (s *Session) expectFill(sub *Subscription, request uint64) *joiningFetch {
+	j := &joiningFetch{done: make(chan struct{}), cancelled: make(chan struct{})}
+	j.forget = func() {
+		s.mu.Lock()
+		delete(s.fetches, request)
+		s.mu.Unlock()
+	}
+	s.mu.Lock()
+	s.fetches[request] = func(f *FetchReader) {
+		f.dec = s.version.NewFetchDecoder(wire.Ascending) // of one group
+		j.resolve(f, nil)
+		sub.countStream() // PUBLISH_DONE counts fills
+	}
+	s.mu.Unlock()
 	return j
 }
 
@@ -55,6 +80,9 @@ func (j *joiningFetch) end() {
 	if !j.ended {
 		j.ended = true
 		close(j.cancelled)
+	}
+	if j.forget != nil {
+		defer j.forget()
 	}
 	f := j.f
 	if j.returned {
@@ -95,7 +123,14 @@ var errJoinCancelled = errors.New("moqt: joining fetch cancelled: the subscripti
 // be nil. Without SubscribeOptions.Join, or if the peer refused that FETCH, it sends one now. Call it
 // at most once.
 func (sub *Subscription) Joined(ctx context.Context) (*FetchReader, error) {
-	if sub.join != nil {
+	switch {
+	case sub.join == nil:
+	case sub.s.version >= wire.Draft20:
+		f, err := sub.filled(ctx)
+		if f != nil || ctx.Err() != nil || sub.Err() != nil {
+			return f, err
+		}
+	default:
 		f, err := sub.join.await(ctx)
 		// A peer that reads the FETCH before the SUBSCRIBE may refuse it.
 		if e := (*RequestError)(nil); !errors.As(err, &e) && !errors.Is(err, errJoinCancelled) {
@@ -103,4 +138,16 @@ func (sub *Subscription) Joined(ctx context.Context) (*FetchReader, error) {
 		}
 	}
 	return sub.s.FetchJoining(ctx, sub, 0, FetchOptions{})
+}
+
+// filled waits for the stream of the subscription's fill.
+func (sub *Subscription) filled(ctx context.Context) (*FetchReader, error) {
+	ctx, cancel := context.WithTimeout(ctx, sub.s.wait.request)
+	defer cancel()
+	f, err := sub.join.await(ctx)
+	if f != nil && sub.Largest != nil {
+		f.End, f.Properties = Location{Group: sub.Largest.Group, Object: sub.Largest.Object + 1}, sub.Properties
+		f.opener = sub.s.openTrack(sub.track, sub.Properties)
+	}
+	return f, err
 }

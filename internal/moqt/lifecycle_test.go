@@ -194,7 +194,7 @@ func TestSubscribeAgainAfterCancel(t *testing.T) {
 }
 
 func TestDuplicateSubscription(t *testing.T) {
-	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
+	forDraft18(t, func(t *testing.T, connect func(client, server Handler) *pair) {
 		p := connect(Handler{Publish: acceptAll(nil).Publish}, source(nil, TrackInfo{}))
 		if _, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{}); err != nil {
 			t.Fatal(err)
@@ -402,7 +402,7 @@ func TestUpdatesArePipelined(t *testing.T) {
 }
 
 func TestRefusedUpdateEndsSubscription(t *testing.T) {
-	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
+	forDraft18(t, func(t *testing.T, connect func(client, server Handler) *pair) {
 		p := connect(
 			Handler{},
 			source(nil, TrackInfo{Largest: func() (Location, bool) { return Location{Group: 9}, true }}),

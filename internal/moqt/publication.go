@@ -53,6 +53,8 @@ type Publication struct {
 	track TrackName
 	alias uint64
 	info  TrackInfo
+	// The tokens of the SUBSCRIBE, which also authorize its fills.
+	tokens []wire.Token
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -65,14 +67,16 @@ type Publication struct {
 	mu                                sync.Mutex
 	forward                           bool
 	start                             Location
-	last                              *uint64 // last group, nil = open-ended
+	last, lastObject                  *uint64 // last group and its last object; nil = open-ended
 	joining                           *Location
 	priority                          uint8 // subscriber priority
 	order                             GroupOrder
-	filter                            *Filter  // default if PUBLISH_OK has none
+	filter                            *Filter  // in effect; before that, the default if PUBLISH_OK has none
 	trackTimeouts, subscriberTimeouts timeouts // delivery timeouts set by the track and by the subscriber
 	streams                           uint64
 	open                              map[*SubgroupWriter]struct{}
+	fills                             map[*fill]struct{}
+	filled                            chan struct{} // closed when the last fill ends; set by Done
 	ended                             error         // cause; set before ctx is cancelled
 	changed                           chan struct{} // closed and replaced at each update
 }
@@ -84,7 +88,7 @@ func (s *Session) newPublication(track TrackName, r *requestStream, info TrackIn
 	p := &Publication{
 		s: s, r: r, track: track, info: info, forward: true, priority: wire.DefaultPriority,
 		defaultPriority: wire.DefaultPriority, order: wire.Ascending,
-		open: map[*SubgroupWriter]struct{}{}, changed: make(chan struct{}),
+		open: map[*SubgroupWriter]struct{}{}, fills: map[*fill]struct{}{}, changed: make(chan struct{}),
 	}
 	p.ctx, p.cancel = context.WithCancelCause(s.ctx)
 	for kv := range info.Properties.All() {
@@ -136,10 +140,12 @@ func (p *Publication) begin(params Parameters, largest *Location) error {
 // apply applies the parameters that are set. p.mu is held.
 func (p *Publication) apply(params Parameters, largest *Location) error {
 	if f := params.Filter; f != nil {
-		if f.Type == wire.FilterAbsoluteRange && largest != nil && f.EndGroup < largest.Group {
+		// From draft-20 on, every range is valid.
+		past := f.Type == wire.FilterAbsoluteRange && largest != nil && f.EndGroup < largest.Group
+		if past && p.s.version < wire.Draft20 {
 			return &RequestError{Code: wire.RequestInvalidRange, Reason: "the range was published already"}
 		}
-		p.start, p.last = Location{}, nil
+		p.filter, p.start, p.last, p.lastObject = f, Location{}, nil, nil
 		switch f.Type {
 		case wire.FilterLargestObject:
 			if largest != nil {
@@ -153,6 +159,12 @@ func (p *Publication) apply(params Parameters, largest *Location) error {
 			p.start = f.Start
 		case wire.FilterAbsoluteRange:
 			p.start, p.last = f.Start, &f.EndGroup
+		case wire.FilterObjectRange:
+			p.start, p.last, p.lastObject = f.Start, &f.EndGroup, &f.EndObject
+		case wire.FilterRecentGroups:
+			if largest != nil && f.Groups > 0 {
+				p.start = Location{Group: largest.Group - min(f.Groups-1, largest.Group)}
+			}
 		}
 	}
 	if params.Forward != nil {
@@ -171,6 +183,9 @@ func (p *Publication) apply(params Parameters, largest *Location) error {
 		p.priority = *params.SubscriberPriority
 		for w := range p.open {
 			w.str.setPriority(objectPriority(p.priority, w.priority, w.slot))
+		}
+		for f := range p.fills {
+			f.reprioritize(p.priority)
 		}
 	}
 	if o := params.GroupOrder; o != nil && *o != p.order {
@@ -237,17 +252,21 @@ func (p *Publication) Start() Location {
 func (p *Publication) Passes(l Location) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.forward && !l.Less(p.start) && (p.last == nil || l.Group <= *p.last)
+	if !p.forward || l.Less(p.start) || p.last != nil && l.Group > *p.last {
+		return false
+	}
+	return p.lastObject == nil || l.Group < *p.last || l.Object <= *p.lastObject
 }
 
-// Ended reports whether the filter excludes group and all later groups.
+// Ended reports whether the subscription ends before group, because its filter excludes this and
+// all later groups. From draft-20 on, that does not end a subscription.
 func (p *Publication) Ended(group uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.last != nil && group > *p.last
+	return p.s.version < wire.Draft20 && p.last != nil && group > *p.last
 }
 
-// DeliveryTimeouts returns the effective timeouts (§8) of an object, counted from its first byte, and
+// DeliveryTimeouts returns the effective timeouts (§8) of an object, counted from its header, and
 // of a subgroup, counted from its end. 0 means none.
 func (p *Publication) DeliveryTimeouts() (object, subgroup time.Duration) {
 	p.mu.Lock()
@@ -321,6 +340,8 @@ func (p *Publication) update(m *wire.RequestUpdate) error {
 	p.mu.Lock()
 	if refused != nil {
 		err = requestError(refused)
+	} else if m.Parameters.Fill != nil && len(p.fills) >= maxFills {
+		err = &RequestError{Code: wire.RequestExcessiveLoad, Reason: "too many fills at a time"}
 	} else {
 		err = p.apply(m.Parameters, largest)
 	}
@@ -336,7 +357,11 @@ func (p *Publication) update(m *wire.RequestUpdate) error {
 	if g := m.Parameters.NewGroupRequest; g != nil && p.info.NewGroup != nil {
 		p.info.NewGroup(*g)
 	}
-	return p.r.send(&wire.RequestOK{Parameters: Parameters{LargestObject: largest}})
+	if err := p.r.send(&wire.RequestOK{Parameters: Parameters{LargestObject: largest}}); err != nil {
+		return err
+	}
+	p.startFill(m.RequestID, m.Parameters, largest)
+	return nil
 }
 
 // end releases the publication's resources. The first cause is kept.
@@ -358,21 +383,54 @@ func (p *Publication) end(cause error) {
 	p.r.abort(wire.StreamCancelled)
 }
 
-// Done ends the subscription with PUBLISH_DONE (§10.11) and resets open subgroups.
+// Done ends the subscription with PUBLISH_DONE (§10.11) and resets open subgroups. Fills may still
+// complete if the track has ended; otherwise they are reset too.
 func (p *Publication) Done(code wire.DoneCode, reason string) error {
 	p.mu.Lock()
 	if p.ended != nil {
 		defer p.mu.Unlock()
 		return p.ended
 	}
-	open, streams := p.open, p.streams
-	done := &DoneError{code, streams, reason}
+	if p.s.version >= wire.Draft20 && code == wire.DoneSubscriptionEnded {
+		code = wire.DoneTrackEnded // the other code is unassigned
+	}
+	open := p.open
+	done := &DoneError{Code: code, Reason: reason}
 	p.ended, p.open = done, nil
+	if len(p.fills) > 0 {
+		p.filled = make(chan struct{})
+	}
+	if code != wire.DoneTrackEnded {
+		for f := range p.fills {
+			f.cancel()
+		}
+	}
+	filled := p.filled
 	p.mu.Unlock()
 	for w := range open {
 		w.reset(wire.StreamCancelled)
 	}
-	err := p.r.send(&wire.PublishDone{Code: code, StreamCount: streams, Reason: reason})
+	if filled == nil {
+		return p.sendDone(done)
+	}
+	go func() { // PUBLISH_DONE comes after all streams
+		t := time.NewTimer(p.s.wait.fetch)
+		defer t.Stop()
+		select {
+		case <-filled:
+		case <-t.C:
+		case <-p.r.str.Context().Done():
+		}
+		_ = p.sendDone(done)
+	}()
+	return nil
+}
+
+func (p *Publication) sendDone(done *DoneError) error {
+	p.mu.Lock()
+	done.StreamCount = p.streams
+	p.mu.Unlock()
+	err := p.r.send(&wire.PublishDone{Code: done.Code, StreamCount: done.StreamCount, Reason: done.Reason})
 	p.r.end()
 	p.cancel(done)
 	return err

@@ -2,6 +2,7 @@ package moqt
 
 import (
 	"context"
+	"reflect"
 
 	"holocast/internal/moqt/wire"
 )
@@ -40,6 +41,15 @@ func (s *Session) Publish(
 		p.applyDefaults(info.Defaults)
 		params.GroupOrder = info.Defaults.GroupOrder
 	}
+	properties := info.Properties
+	if s.version >= wire.Draft20 {
+		d := info.Defaults
+		params.SubscriberPriority, params.Filter = d.SubscriberPriority, d.Filter
+		params.ObjectDeliveryTimeout, params.SubgroupDeliveryTimeout = d.ObjectDeliveryTimeout, d.SubgroupDeliveryTimeout
+		if d.IncludeProperties != nil && !*d.IncludeProperties {
+			properties = nil
+		}
+	}
 	if info.Paused {
 		p.forward, params.Forward = false, new(false)
 	}
@@ -53,7 +63,7 @@ func (s *Session) Publish(
 			Track:      track,
 			TrackAlias: p.alias,
 			Parameters: params,
-			Properties: info.Properties,
+			Properties: properties,
 		}
 	})
 	if err != nil {
@@ -66,7 +76,7 @@ func (s *Session) Publish(
 		ok, isOK := m.(*wire.RequestOK)
 		if !isOK {
 			err = r.unexpectedMessage(m)
-		} else if err = p.begin(accepted(ok.Parameters), params.LargestObject); err != nil {
+		} else if err = p.begin(s.accepted(ok.Parameters), params.LargestObject); err != nil {
 			_ = p.Done(wire.DoneSubscriptionEnded, err.Error())
 		}
 	}
@@ -79,6 +89,7 @@ func (s *Session) Publish(
 	s.joinable[r.id] = p
 	s.notify()
 	s.mu.Unlock()
+	p.startFill(r.id, info.Defaults, params.LargestObject)
 	go func() {
 		p.run()
 		over(nil)
@@ -87,9 +98,10 @@ func (s *Session) Publish(
 	return p, nil
 }
 
-// accepted returns the parameters of a PUBLISH_OK with the default forward state (§10.2.12).
-func accepted(p Parameters) Parameters {
-	if p.Forward == nil {
+// accepted returns the parameters of a PUBLISH_OK with the default forward state (§10.2.12). From
+// draft-20 on, PUBLISH_OK does not change the state.
+func (s *Session) accepted(p Parameters) Parameters {
+	if p.Forward == nil && s.version < wire.Draft20 {
 		p.Forward = new(true)
 	}
 	return p
@@ -168,9 +180,7 @@ func (r *PublishRequest) Accept(o SubscribeOptions) (*Subscription, error) {
 	s.mu.Lock()
 	s.openRequests++ // in addition to the handler's count, which ends with the handler
 	s.mu.Unlock()
-	p := o.parameters()
-	p.AuthorizationTokens, p.RendezvousTimeout = nil, nil
-	if err := r.stream.send(&wire.RequestOK{Parameters: p}); err != nil {
+	if err := r.answer(sub, o); err != nil {
 		sub.end(err)
 		r.running.Done()
 		return nil, err
@@ -180,4 +190,26 @@ func (r *PublishRequest) Accept(o SubscribeOptions) (*Subscription, error) {
 		sub.run()
 	}()
 	return sub, nil
+}
+
+// answer sends PUBLISH_OK with the subscription's parameters. From draft-20 on, those that differ from
+// the PUBLISH follow in a REQUEST_UPDATE, whose refusal ends the subscription.
+func (r *PublishRequest) answer(sub *Subscription, o SubscribeOptions) error {
+	p := o.parameters()
+	p.AuthorizationTokens, p.RendezvousTimeout = nil, nil
+	if r.stream.s.version < wire.Draft20 {
+		return r.stream.send(&wire.RequestOK{Parameters: p})
+	}
+	if err := r.stream.send(&wire.RequestOK{}); err != nil {
+		return err
+	}
+	p.GroupOrder = nil // cannot be changed
+	if f := r.Parameters.Forward; f != nil && !*f && p.Forward == nil {
+		p.Forward = new(true)
+	}
+	if reflect.ValueOf(p).IsZero() {
+		return nil
+	}
+	sub.updates = append(sub.updates, make(chan updateReply, 1))
+	return r.stream.send(&wire.RequestUpdate{RequestID: r.stream.s.takeRequestID(), Parameters: p})
 }

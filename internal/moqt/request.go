@@ -205,7 +205,8 @@ func (r *requestStream) unexpectedMessage(m wire.Message) error {
 
 // Request is the common part of incoming requests.
 type Request struct {
-	stream     *requestStream
+	stream     *requestStream // of the subscription, for a fill
+	fill       *fill          // nil for other requests
 	Parameters Parameters
 	Tokens     []wire.Token // with aliases resolved
 
@@ -219,14 +220,30 @@ func (r *Request) Session() *Session { return r.stream.s }
 
 // Context returns a context that is cancelled when the peer withdraws the request or the session
 // ends, even after the request was accepted.
-func (r *Request) Context() context.Context { return r.stream.str.Context() }
+func (r *Request) Context() context.Context {
+	if r.fill != nil {
+		return r.fill.ctx
+	}
+	return r.stream.str.Context()
+}
 
 // Renewed sets the function that checks the tokens in REQUEST_UPDATEs (§10.9). An error refuses the
-// update as RejectWith does, and ends the request. Call Renewed before accepting the request.
-func (r *Request) Renewed(f func(tokens []wire.Token) error) { r.stream.checkTokens.Store(&f) }
+// update as RejectWith does, and ends the request. Call Renewed before accepting the request. A
+// fill ends with its subscription instead.
+func (r *Request) Renewed(f func(tokens []wire.Token) error) {
+	if r.fill == nil {
+		r.stream.checkTokens.Store(&f)
+	}
+}
 
 // Revoke ends an accepted request from our side, as if the peer had withdrawn it.
-func (r *Request) Revoke(code wire.StreamCode) { r.stream.abort(code) }
+func (r *Request) Revoke(code wire.StreamCode) {
+	if r.fill != nil {
+		r.fill.cancel()
+		return
+	}
+	r.stream.abort(code)
+}
 
 // startResponse marks the request as answered. It fails if the request was already answered. The
 // caller must call running.Done when the accepted request has ended.
@@ -253,8 +270,20 @@ func (r *Request) RejectWith(err error) error {
 		return err
 	}
 	defer r.running.Done()
+	if r.fill != nil {
+		return r.fill.refuse(err)
+	}
 	defer r.stream.end()
 	return r.stream.send(refusal(err))
+}
+
+// included returns the track properties for the response, which the peer may not want (draft-22
+// §9.20.21).
+func (r *Request) included(props Properties) Properties {
+	if i := r.Parameters.IncludeProperties; i != nil && !*i {
+		return nil
+	}
+	return props
 }
 
 func (s *Session) acceptStreams() {
@@ -378,7 +407,7 @@ func (s *Session) handleRequest(str stream) {
 		_ = req.Reject(wire.RequestDoesNotExist, "reserved namespace")
 		return
 	}
-	if req.Parameters.RangeFilters {
+	if p := req.Parameters; p.RangeFilters || p.Fill != nil && p.Fill.RangeFilters {
 		_ = req.Reject(wire.RequestInvalidFilter, "range filters were not offered")
 		return
 	}
@@ -410,7 +439,11 @@ func (r *TrackStatusRequest) Accept(info TrackInfo) error {
 	}
 	defer r.running.Done()
 	defer r.stream.end()
-	return r.stream.send(&wire.RequestOK{Parameters: info.parameters(), Properties: info.Properties})
+	p := info.parameters()
+	if r.stream.s.version >= wire.Draft20 {
+		p.Expires = nil // draft-22 §9.3
+	}
+	return r.stream.send(&wire.RequestOK{Parameters: p, Properties: r.included(info.Properties)})
 }
 
 // TrackStatus asks for a track's state without subscribing (§10.14).

@@ -33,6 +33,7 @@ const (
 	maxRetiredAliases  = 1024 // remembered aliases of ended subscriptions
 	maxUpdates         = 64   // unanswered REQUEST_UPDATEs per request
 	maxRequestGaps     = 4096 // ranges of unseen request IDs
+	maxFills           = 16   // concurrent fills of one subscription
 	maxText            = 256  // bytes of a close reason, which must fit a packet, or of a peer's text in the log
 )
 
@@ -186,11 +187,11 @@ type Session struct {
 	retiredOrder     []uint64
 	orphans          []orphanDatagram
 	orphanStreams    int
-	receiving        map[string]*role        // tracks that we subscribe to
-	sending          map[string]*role        // tracks that we publish
-	additionalRoles  uint64                  // numbers additional roles of one track
-	joinable         map[uint64]*Publication // by the peer's request ID; nil while pending
-	fetches          map[uint64]chan *FetchReader
+	receiving        map[string]*role              // tracks that we subscribe to
+	sending          map[string]*role              // tracks that we publish
+	additionalRoles  uint64                        // numbers additional roles of one track
+	joinable         map[uint64]*Publication       // by the peer's request ID; nil while pending
+	fetches          map[uint64]func(*FetchReader) // take the streams of our fetches and fills, by request ID
 	openRequests     int
 	discoveries      []*DiscoveryRequest           // of the peer, with prefixes that must not overlap
 	unacked          map[*SubgroupWriter]time.Time // finished but unacknowledged streams, with their deadlines
@@ -229,7 +230,7 @@ func newSession(
 		subscriptions: map[uint64]*Subscription{}, retired: map[uint64]struct{}{},
 		receiving: map[string]*role{}, sending: map[string]*role{}, preferredAliases: map[uint64]string{},
 		joinable: map[uint64]*Publication{}, unacked: map[*SubgroupWriter]time.Time{},
-		fetches: map[uint64]chan *FetchReader{},
+		fetches: map[uint64]func(*FetchReader){},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	local.AuthorizationTokens = cfg.Tokens

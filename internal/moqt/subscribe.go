@@ -32,6 +32,7 @@ func (r *SubscribeRequest) Accept(info TrackInfo) (*Publication, error) {
 		info.Alias = nil
 	}
 	p := s.newPublication(r.Track, r.stream, info)
+	p.tokens = r.Tokens
 	params := info.parameters()
 	if err := p.begin(r.Parameters, params.LargestObject); err != nil {
 		p.cancel(err)
@@ -42,7 +43,7 @@ func (r *SubscribeRequest) Accept(info TrackInfo) (*Publication, error) {
 		p.cancel(err)
 		return nil, err
 	}
-	ok := &wire.SubscribeOK{TrackAlias: p.alias, Parameters: params, Properties: info.Properties}
+	ok := &wire.SubscribeOK{TrackAlias: p.alias, Parameters: params, Properties: r.included(info.Properties)}
 	if err := r.stream.send(ok); err != nil {
 		p.end(err)
 		r.running.Done()
@@ -57,6 +58,7 @@ func (r *SubscribeRequest) Accept(info TrackInfo) (*Publication, error) {
 		p.run()
 		s.releaseRole(s.sending, r.role)
 	}()
+	p.startFill(r.stream.id, r.Parameters, params.LargestObject)
 	if g := r.Parameters.NewGroupRequest; g != nil && info.NewGroup != nil {
 		info.NewGroup(*g)
 	}

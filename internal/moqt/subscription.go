@@ -29,8 +29,9 @@ type SubscribeOptions struct {
 	// one, or 0 if none is known. nil means no request (§10.2.13).
 	NewGroupRequest *uint64
 	Tokens          []wire.Token
-	// Join sends a joining FETCH for the current group together with the SUBSCRIBE, so a late
-	// joiner has the group after one round trip; see Subscription.Joined.
+	// Join requests the current group together with the subscription, by a joining FETCH or from
+	// draft-20 on by a fill, so a late joiner has the group after one round trip; see
+	// Subscription.Joined.
 	Join bool
 }
 
@@ -120,14 +121,20 @@ func (s *Session) Subscribe(ctx context.Context, track TrackName, o SubscribeOpt
 		}
 	}
 	r, err := s.openRequest(ctx, func(id uint64) wire.Message {
-		return &wire.Subscribe{RequestID: id, Track: track, Parameters: o.parameters()}
+		p := o.parameters()
+		if o.Join && !o.Paused && s.version >= wire.Draft20 {
+			p.Fill = &Parameters{Filter: &Filter{Type: wire.FilterRecentGroups, Groups: 1}}
+			sub.join = s.expectFill(sub, id)
+		}
+		return &wire.Subscribe{RequestID: id, Track: track, Parameters: p}
 	})
 	if err != nil {
+		sub.join.end()
 		s.releaseRole(s.receiving, sub.role)
 		return nil, err
 	}
 	sub.r, sub.bySubscribe = r, true
-	if o.Join {
+	if o.Join && s.version < wire.Draft20 {
 		sub.join = s.join(track, r.id, o.RendezvousTimeout)
 	}
 	s.mu.Lock()
@@ -206,6 +213,10 @@ func (sub *Subscription) RequestID() uint64 { return sub.r.id }
 
 // Session returns the subscription's session.
 func (sub *Subscription) Session() *Session { return sub.s }
+
+// EndsWithFilter reports whether the publisher ends the subscription after the last group of its
+// filter. From draft-20 on it does not (draft-22 §3.3.1).
+func (sub *Subscription) EndsWithFilter() bool { return sub.s.version < wire.Draft20 }
 
 // Done is closed when the subscription has ended; Err then returns the reason.
 func (sub *Subscription) Done() <-chan struct{} { return sub.done }
@@ -323,6 +334,14 @@ func (sub *Subscription) deliverSubgroup(r *SubgroupReader) {
 	}
 }
 
+// countStream counts a stream that is not a subgroup.
+func (sub *Subscription) countStream() {
+	sub.mu.Lock()
+	sub.received++
+	sub.mu.Unlock()
+	signal(sub.arrived)
+}
+
 // refuseLate refuses subgroups that were not accepted in time, to free their receive window.
 func (sub *Subscription) refuseLate() {
 	var late []*SubgroupReader
@@ -428,6 +447,10 @@ func (sub *Subscription) run() {
 			sub.reply(m, updateReply{params: m.Parameters})
 		case *wire.RequestError:
 			sub.reply(m, updateReply{err: requestError(m)})
+		case *wire.PublishStateNotify:
+			// Only informs (draft-22 §9.10).
+			sub.s.log.Debug("moqt publisher changed a subscription", "track", sub.track.String(),
+				"forward", m.Parameters.Forward, "filter", m.Parameters.Filter)
 		case *wire.PublishDone:
 			sub.r.end()
 			sub.awaitStreams(m.StreamCount)
@@ -474,7 +497,7 @@ func (r *requestStream) update(m *wire.RequestUpdate) (refused *wire.RequestErro
 		s.fail(err)
 		return nil, err
 	}
-	if m.Parameters.RangeFilters {
+	if m.Parameters.RangeFilters || m.Parameters.Fill != nil && m.Parameters.Fill.RangeFilters {
 		return &wire.RequestError{Code: wire.RequestInvalidFilter, Reason: "range filters were not offered"}, nil
 	}
 	if check := r.checkTokens.Load(); check != nil && len(tokens) > 0 {

@@ -50,22 +50,28 @@ const (
 const SourceStall = 3 * time.Second
 
 // ServeFetch answers a FETCH from the cache and sends objects that are still arriving as they come.
-// It requests the rest from source, within the request's FILL_TIMEOUT (§10.2.5). If source is nil,
-// fails or is too slow, the rest is reported as unknown rather than missing (§11.4.4.2).
+// It requests the rest from source, within the request's FILL_TIMEOUT (§10.2.5). If source is nil or
+// fails, the rest is reported as unknown rather than missing (§11.4.4.2); if it is too slow, as timed
+// out (draft-22 §3.2.3).
 func (t *Track) ServeFetch(r *moqt.FetchRequest, source Source) error {
+	if largest, ok := t.Largest(); ok {
+		r.Resolve(largest)
+	}
 	fill := newBudget(r.Parameters.FillTimeout)
 	if fill.left == 0 {
 		source = nil
 	}
+	late := source == nil && fill.total && fill.left == 0
 	p, err := t.plan(r, source != nil)
 	if err != nil {
 		return errors.Join(err, r.RejectWith(err))
 	}
-	a := &answer{t: t, plan: p, source: source, fill: fill}
+	a := &answer{t: t, plan: p, source: source, fill: fill, late: late}
 	if source != nil && p.nothingCached() {
 		// Nothing is cached, so return upstream's answer.
 		a.first, err = a.open(r.Context(), p.pieces[0])
-		if late := errors.Is(err, errTooSlow) && (p.known || fill.total); err != nil && !late {
+		a.late = errors.Is(err, errTooSlow)
+		if err != nil && (!a.late || !p.known && !fill.total) {
 			return errors.Join(err, r.RejectWith(err))
 		}
 		if err != nil {
@@ -90,14 +96,14 @@ func (t *Track) ServeFetch(r *moqt.FetchRequest, source Source) error {
 }
 
 // ServeUnknown answers a FETCH of a track about which nothing is known, not even its largest
-// location. It reports the whole range as unknown.
+// location, because the request does not wait. It reports the whole range as timed out.
 func ServeUnknown(r *moqt.FetchRequest) error {
 	w, err := r.Accept(r.End, false, nil)
 	if err != nil {
 		return err
 	}
 	p := plan{start: r.Start, last: lastOf(r.End), end: r.End}
-	a := &answer{plan: p, w: w}
+	a := &answer{plan: p, w: w, late: true}
 	end := p.last.Group
 	if r.Order == wire.Descending {
 		end = p.start.Group
@@ -275,6 +281,7 @@ type answer struct {
 	t      *Track
 	source Source
 	fill   budget
+	late   bool      // the budget is exhausted
 	first  *Response // response to the first piece, if requested in advance
 	w      *moqt.FetchWriter
 	buf    []byte
@@ -375,10 +382,14 @@ func (a *answer) before(g uint64, at cursor) (group uint64, some bool) {
 	return group, at.group != g
 }
 
-// unknown marks everything up to a location as unknown.
+// unknown marks everything up to a location as unknown or timed out.
 func (a *answer) unknown(group, object uint64) error {
+	kind := wire.RangeUnknown
+	if a.late {
+		kind = wire.RangeTimedOut
+	}
 	return a.w.WriteObject(
-		wire.FetchObject{Range: wire.RangeUnknown, Group: group, Object: min(object, math.MaxInt64)},
+		wire.FetchObject{Range: kind, Group: group, Object: min(object, math.MaxInt64)},
 		nil,
 	)
 }
@@ -430,6 +441,7 @@ func (a *answer) pipe(ctx context.Context, x piece, at *cursor) (done bool, err 
 	a.first = nil
 	if resp == nil {
 		if resp, err = a.open(ctx, x); err != nil {
+			a.late = a.late || errors.Is(err, errTooSlow)
 			return false, nil // the rest is reported as unknown
 		}
 	}
@@ -453,6 +465,7 @@ func (a *answer) pipe(ctx context.Context, x piece, at *cursor) (done bool, err 
 			}
 			return true, nil
 		}
+		a.late = a.late || errors.Is(err, errTooSlow)
 		if err != nil || !a.in(x, o) {
 			return false, nil // the rest is reported as unknown
 		}

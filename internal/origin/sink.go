@@ -26,7 +26,7 @@ type Sink interface {
 	Forwarding() bool
 	// Priority returns the subscriber's priority; lower values go first.
 	Priority() uint8
-	// DeliveryTimeouts returns the timeouts of an object, counted from its first byte, and of a
+	// DeliveryTimeouts returns the timeouts of an object, counted from its header, and of a
 	// subgroup, counted from its end; 0 means none. first holds the properties of the subgroup's
 	// first object, which may override the track's timeouts from draft-19 on.
 	DeliveryTimeouts(first moqt.Properties) (object, subgroup time.Duration)

@@ -27,7 +27,7 @@ const (
 // object locates an object in its subgroup's bytes.
 type object struct {
 	wire.Object
-	arrived time.Time // of the first byte
+	arrived time.Time // of the last byte of the header
 	arrival uint64    // from Track.arrive
 	offset  int64     // of the header
 	payload int64     // of the payload

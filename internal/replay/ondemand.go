@@ -299,6 +299,7 @@ func (x *indexer) track(t catalog.Track) *pastTrack {
 
 // serve answers a FETCH.
 func (o *onDemand) serve(t *pastTrack, r *moqt.FetchRequest) error {
+	r.Resolve(t.largest)
 	if t.largest.Less(r.Start) {
 		err := &moqt.RequestError{Code: wire.RequestInvalidRange, Reason: "the recording ends before the range"}
 		return errors.Join(err, r.RejectWith(err))

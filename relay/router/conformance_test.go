@@ -18,8 +18,8 @@ import (
 	"holocast/internal/origin"
 )
 
-// entries reads a response. In the result, "3/0 text" is an object, "?3/7" ends an unknown range and
-// "-3/7" ends a range without objects.
+// entries reads a response. In the result, "3/0 text" is an object, "?3/7" ends an unknown range,
+// "!3/7" one that was not available in time, and "-3/7" one without objects.
 func (r *relay) entries(f *moqt.FetchReader) (list []string) {
 	r.t.Helper()
 	defer f.Cancel()
@@ -38,6 +38,9 @@ func (r *relay) entries(f *moqt.FetchReader) (list []string) {
 		switch o.Range {
 		case wire.RangeUnknown:
 			list = append(list, "?"+at)
+			continue
+		case wire.RangeTimedOut:
+			list = append(list, "!"+at)
 			continue
 		case wire.RangeNonExistent:
 			list = append(list, "-"+at)
@@ -94,10 +97,12 @@ func lasting(props ...wire.KeyValue) *origin.Track {
 }
 
 // TestPartiallyCachedFetch checks that a range that is partly cached is served from the cache and from
-// the publisher within FILL_TIMEOUT. Missing objects are reported as unknown (§10.2.5, §10.12.3).
+// the publisher within FILL_TIMEOUT. Missing objects are reported as unknown or timed out (§10.2.5,
+// draft-22 §3.2.2).
 func TestPartiallyCachedFetch(t *testing.T) {
 	all := []string{"1/0 old 1", "2/0 old 2", "3/0 old 3", "4/0 old 4", "5/0 new 5", "6/0 new 6"}
 	rest := append([]string{"?3/end"}, all[3:]...)
+	late := append([]string{"!3/end"}, all[3:]...)
 	ms := func(n int) *time.Duration { d := time.Duration(n) * time.Millisecond; return &d }
 	for name, tt := range map[string]struct {
 		answer  func(*moqt.FetchRequest)
@@ -110,14 +115,14 @@ func TestPartiallyCachedFetch(t *testing.T) {
 		"from both":                {want: all, fetches: 1},
 		"from both, descending":    {order: wire.Descending, want: reversed(all), fetches: 1},
 		"in time":                  {fill: ms(60_000), want: all, fetches: 1},
-		"only what is here":        {fill: ms(0), want: rest},
+		"only what is here":        {fill: ms(0), want: late},
 		"refused by the publisher": {answer: refuse, want: rest, fetches: 1},
-		"not answered in time":     {answer: hang, fill: ms(1000), want: rest, fetches: 1},
+		"not answered in time":     {answer: hang, fill: ms(1000), want: late, fetches: 1},
 		"not in time, descending": {
 			answer: hang, fill: ms(1000), order: wire.Descending,
-			want: append(reversed(all[3:]), "?1/end"), fetches: 1,
+			want: append(reversed(all[3:]), "!1/end"), fetches: 1,
 		},
-		"only here, descending":    {fill: ms(0), order: wire.Descending, want: append(reversed(all[3:]), "?1/end")},
+		"only here, descending":    {fill: ms(0), order: wire.Descending, want: append(reversed(all[3:]), "!1/end")},
 		"cut off by the publisher": {cut: true, want: append([]string{"1/0 old 1", "?3/end"}, all[3:]...), fetches: 1},
 		"answered in part by it": {
 			answer: inPart, want: append([]string{"1/0 old 1", "?3/end"}, all[3:]...),
@@ -126,7 +131,7 @@ func TestPartiallyCachedFetch(t *testing.T) {
 		"answered with other ones": {answer: others, want: rest, fetches: 1},
 		"stuck inside the response": {
 			answer: stuck, fill: ms(5000),
-			want: append([]string{"1/0 old 1", "?3/end"}, all[3:]...), fetches: 1,
+			want: append([]string{"1/0 old 1", "!3/end"}, all[3:]...), fetches: 1,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -192,16 +197,16 @@ func TestFillTimeout(t *testing.T) {
 		if _, err := p.PublishNamespace(r.ctx, session); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := fetch(r, wire.Ascending, 0), []string{"?3/end"}; !slices.Equal(got, want) {
+		if got, want := fetch(r, wire.Ascending, 0), []string{"!3/end"}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
-		if got, want := fetch(r, wire.Descending, 0), []string{"?1/end"}; !slices.Equal(got, want) {
+		if got, want := fetch(r, wire.Descending, 0), []string{"!1/end"}; !slices.Equal(got, want) {
 			t.Errorf("descending: %q, want %q", got, want)
 		}
 		if n := asked.Load(); n != 0 {
 			t.Errorf("the publisher got %d SUBSCRIBEs", n)
 		}
-		if got, want := fetch(r, wire.Ascending, 100*time.Millisecond), []string{"?3/end"}; !slices.Equal(got, want) {
+		if got, want := fetch(r, wire.Ascending, 100*time.Millisecond), []string{"!3/end"}; !slices.Equal(got, want) {
 			t.Errorf("in 100 ms: %q, want %q", got, want)
 		}
 		p.Close(wire.NoError, "")
@@ -235,7 +240,7 @@ func TestFillTimeout(t *testing.T) {
 					t.Fatal(err)
 				}
 				r.subscribe(r.dial(moqt.Handler{}))
-				if got, want := fetch(r, wire.Ascending, fill), []string{"?3/0"}; !slices.Equal(got, want) {
+				if got, want := fetch(r, wire.Ascending, fill), []string{"!3/0"}; !slices.Equal(got, want) {
 					t.Errorf("in %v: %q, want %q", fill, got, want)
 				}
 				if early = !ended.Load(); early {
@@ -257,7 +262,7 @@ func TestFillTimeout(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.subscribe(r.dial(moqt.Handler{}))
-		if got, want := fetch(r, wire.Ascending, 100*time.Millisecond), []string{"?3/end"}; !slices.Equal(got, want) {
+		if got, want := fetch(r, wire.Ascending, 100*time.Millisecond), []string{"!3/end"}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	})
@@ -270,7 +275,7 @@ func TestFillTimeout(t *testing.T) {
 		r.expect(sub, 2, "cached")
 		p.Close(wire.NoError, "")
 		r.eventually("the publisher is gone", func() bool { return r.upstreams() == 0 })
-		if got, want := fetch(r, wire.Ascending, 0), []string{"?1/end", "2/0 cached"}; !slices.Equal(got, want) {
+		if got, want := fetch(r, wire.Ascending, 0), []string{"!1/end", "2/0 cached"}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	})
@@ -395,7 +400,7 @@ func TestMaxCacheDuration(t *testing.T) {
 	if got, want := fetch(nil), []string{"1/0 fresh"}; !slices.Equal(got, want) || p.fetches.Load() != 1 {
 		t.Errorf("got %q after %d FETCHes, want %q after one", got, p.fetches.Load(), want)
 	}
-	if got, want := fetch(new(time.Duration)), []string{"?1/0"}; !slices.Equal(got, want) {
+	if got, want := fetch(new(time.Duration)), []string{"!1/0"}; !slices.Equal(got, want) {
 		t.Errorf("without asking the publisher: %q, want %q", got, want)
 	}
 }

@@ -99,7 +99,7 @@ func (t *track) fetchNewest(up Upstream, sub *moqt.Subscription) error {
 			return err
 		}
 		if o.Range != wire.RangeNone {
-			whole = whole && o.Range != wire.RangeUnknown
+			whole = whole && o.Range == wire.RangeNonExistent
 			continue
 		}
 		payload, err := f.ReadPayload(nil, maxFetchedObject)

@@ -965,6 +965,9 @@ func (c *client) fetch(req *moqt.FetchRequest) {
 	defer t.release()
 	t.awaitFill(ctx)
 	answered()
+	if largest, ok := t.Largest(); ok {
+		req.Resolve(largest)
+	}
 	t.fillGaps(ctx, req)
 	var source origin.Source
 	if up, s := t.anyUpstream(); s != nil {

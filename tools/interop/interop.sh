@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Tests interoperability with other implementations of MOQT draft-18, built from crates.io:
-# moq-test-client and moqtap-client with our relay, our publisher and player through moq-relay-ietf,
-# and each relay upstream of the other. Prints TAP; exits 1 on failure.
+# Tests interoperability with other implementations of MOQT, built from crates.io: moqtap-client with
+# our relay in drafts 18, 20 and 22, and in draft-18 moq-test-client with our relay, our publisher and
+# player through moq-relay-ietf, and each relay upstream of the other. Prints TAP; exits 1 on failure.
 #
 #   INTEROP_RELAY_ARGS   extra arguments for our relay, such as --fastpath=chacha20
 set -euo pipefail
@@ -65,12 +65,23 @@ for scheme in moqt https; do
 done
 
 # The relay has cached the objects that the publisher sent, so it forwards only one of two FETCHes.
-if timeout 60 "$moqtap" "127.0.0.1:$port" >"$work/moqtap.log" 2>&1 && grep -q ' 1 of 2 ' "$work/moqtap.log"; then
-	report ok "moqt: moqtap-client against our relay: $(tail -n 1 "$work/moqtap.log")"
+for draft in 18 20 22; do
+	if timeout 60 "$moqtap" "127.0.0.1:$port" "$draft" >"$work/moqtap.log" 2>&1 &&
+		grep -q ' 1 of 2 ' "$work/moqtap.log"; then
+		report ok "moqt-$draft: moqtap-client against our relay: $(tail -n 1 "$work/moqtap.log")"
+	else
+		report "not ok" "moqt-$draft: moqtap-client against our relay"
+		diagnose "$work/moqtap.log"
+		diagnose "$work/relay.log"
+	fi
+done
+
+# Both codecs give every message the same bytes.
+if "$work/roundtrip" --vectors | "$moqtap" vectors >"$work/vectors.log" 2>&1; then
+	report ok "moqtap-codec: $(tail -n 1 "$work/vectors.log")"
 else
-	report "not ok" "moqt: moqtap-client against our relay"
-	diagnose "$work/moqtap.log"
-	diagnose "$work/relay.log"
+	report "not ok" "moqtap-codec"
+	diagnose "$work/vectors.log"
 fi
 
 # 2. Our publisher and player through their relay, and through ours.
@@ -83,17 +94,19 @@ start moq-relay-ietf "$peers/bin/moq-relay-ietf" --bind "127.0.0.1:$theirs" \
 	--coordinator-file "$work/coordinator.json"
 await moq-relay-ietf listening
 ours=$(curl -fs "http://127.0.0.1:$port/certificate.sha256")
-# roundtrip NAME URL HASH
+# roundtrip NAME URL HASH [DRAFT]
 roundtrip() {
-	if timeout 60 "$work/roundtrip" --certificate-hash "$3" "$2" >"$work/roundtrip.log" 2>&1; then
-		report ok "${2%%:*}: our publisher and player through $1: $(tail -n 1 "$work/roundtrip.log")"
+	if timeout 60 "$work/roundtrip" --draft "${4-}" --certificate-hash "$3" "$2" >"$work/roundtrip.log" 2>&1; then
+		report ok "${2%%:*}${4+-$4}: our publisher and player through $1: $(tail -n 1 "$work/roundtrip.log")"
 	else
-		report "not ok" "${2%%:*}: our publisher and player through $1"
+		report "not ok" "${2%%:*}${4+-$4}: our publisher and player through $1"
 		diagnose "$work/roundtrip.log"
 		diagnose "$work/$1.log"
 	fi
 }
-roundtrip relay "moqt://127.0.0.1:$port/interop" "$ours"
+for draft in 18 20 22; do
+	roundtrip relay "moqt://127.0.0.1:$port/interop-$draft" "$ours" "$draft"
+done
 roundtrip relay "https://127.0.0.1:$port/interop" "$ours"
 # Skip WebTransport: webtransport-go's client needs RESET_STREAM_AT, which moq-relay-ietf's QUIC
 # library, quinn, lacks.

@@ -35,6 +35,7 @@ type options struct {
 	frames int
 	size   int // bytes per description
 	fps    float64
+	draft  string // "" = all
 }
 
 func main() {
@@ -47,7 +48,16 @@ func main() {
 	f.StringVar(&o.player.URL, "play", "", "URL to play from, of a relay downstream of the first")
 	f.StringVar(&o.player.CertificateHash, "play-certificate-hash", "", "SHA-256 of the second relay's certificate, hex")
 	f.BoolVar(&o.behind, "behind", false, "play from our own relay in this process, with URL as upstream")
+	f.StringVar(&o.draft, "draft", "", "MOQT draft to speak, such as 20; all by default")
+	list := f.Bool("vectors", false, "print every control message for holocast-moqtap instead")
 	_ = f.Parse(os.Args[1:])
+	if *list {
+		if err := writeVectors(os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "interop:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if f.NArg() != 1 {
 		fmt.Fprintln(os.Stderr, "usage: interop [flags] URL")
 		os.Exit(2)
@@ -74,6 +84,14 @@ func run(ctx context.Context, o options) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	var cfg moqt.Config
+	if o.draft != "" {
+		v, ok := wire.VersionOf("moqt-" + o.draft)
+		if !ok {
+			return "", fmt.Errorf("--draft: %s is not supported", o.draft)
+		}
+		cfg.Versions = []wire.Version{v}
+	}
 	name := func(track string) moqt.TrackName { return moqt.TrackName{Namespace: ns, Name: track} }
 	catalog := origin.NewTrack(name("catalog"), nil, origin.Limits{})
 	points := origin.NewTrack(name("points/0/full"), nil, origin.Limits{})
@@ -88,7 +106,7 @@ func run(ctx context.Context, o options) (string, error) {
 		return "", err
 	}
 
-	publisher, err := o.target.Dial(ctx, set.Handler(), moqt.Config{})
+	publisher, err := o.target.Dial(ctx, set.Handler(), cfg)
 	if err != nil {
 		return "", fmt.Errorf("publisher: %w", err)
 	}
@@ -107,7 +125,7 @@ func run(ctx context.Context, o options) (string, error) {
 		defer near.stop()
 		o.player = near.target
 	}
-	viewer, err := o.player.Dial(ctx, moqt.Handler{}, moqt.Config{})
+	viewer, err := o.player.Dial(ctx, moqt.Handler{}, cfg)
 	if err != nil {
 		return "", fmt.Errorf("player: %w", err)
 	}

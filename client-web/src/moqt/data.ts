@@ -186,10 +186,18 @@ export class FetchParser extends ObjectParser {
   #subgroup: bigint | undefined;
   #priority: number | undefined;
 
+  /** `timedOut` permits the range of objects that were not available in time (draft-22 §11.4.1.2). */
+  constructor(
+    sink: ObjectSink,
+    private readonly timedOut = false,
+  ) {
+    super(sink);
+  }
+
   protected header(r: Reader): bigint {
     const flags = Number(r.varint());
     const prior = this.#prior;
-    if (flags === 0x8c || flags === 0x10c) {
+    if (flags === 0x8c || flags === 0x10c || (flags === 0x20c && this.timedOut)) {
       const group = r.varint();
       const id = r.varint();
       this.#follow(group, id);

@@ -1,5 +1,5 @@
 /**
- * Media over QUIC Transport (draft-ietf-moq-transport-18 and -19) over WebTransport or a
+ * Media over QUIC Transport (draft-ietf-moq-transport-18 to -22) over WebTransport or a
  * WebSocket. Independent of any media format.
  */
 export * from "./codes.ts";

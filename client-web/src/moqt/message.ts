@@ -1,15 +1,15 @@
 /**
- * Control messages of draft-ietf-moq-transport-18 and -19 §10. Encodes the messages that a viewer
- * sends and parses the messages that it may receive.
+ * Control messages of draft-ietf-moq-transport-18 to -22 §10. Encodes the messages that a viewer
+ * sends and parses the messages that it may receive. Section numbers are draft-18's unless noted.
  */
 import { Reader, ShortError, Writer } from "./bytes.ts";
 import { violation, WireError, SessionCode } from "./codes.ts";
 
 /** Protocol draft. This file and the session depend on it where drafts differ. */
-export type Version = 18 | 19;
+export type Version = 18 | 19 | 20 | 21 | 22;
 
 /** Supported drafts, preferred first. */
-export const versions: readonly Version[] = [18, 19];
+export const versions: readonly Version[] = [22, 21, 20, 19, 18];
 
 /** ALPN identifier of a draft (§3.1). */
 export function protocolOf(v: Version): string {
@@ -53,6 +53,7 @@ export const MessageType = {
   FETCH: 0x16,
   FETCH_OK: 0x18,
   PUBLISH: 0x1d,
+  PUBLISH_STATE_NOTIFY: 0x22, // from draft-20 on
   PUBLISH_OK: 0x1e, // listed in the draft but never sent; read as REQUEST_OK
   SUBSCRIBE_NAMESPACE: 0x50,
   SETUP: 0x2f00,
@@ -80,6 +81,7 @@ const param = {
   subscriberPriority: 0x20,
   filter: 0x21,
   groupOrder: 0x22,
+  fill: 0x23,
   newGroupRequest: 0x32,
   namespacePrefix: 0x34,
 } as const;
@@ -125,6 +127,7 @@ export type Message =
   | { readonly type: "error"; readonly code: number; readonly retryAfter: number | undefined; readonly reason: string }
   | { readonly type: "done"; readonly code: number; readonly streams: bigint; readonly reason: string }
   | { readonly type: "update"; readonly id: bigint; readonly parameters: Parameters }
+  | { readonly type: "state"; readonly parameters: Parameters }
   | { readonly type: "namespace"; readonly added: boolean; readonly suffix: Namespace }
   | { readonly type: "peerRequest"; readonly code: number };
 
@@ -203,7 +206,13 @@ export function encodeSetup(implementation: string, token?: string): Uint8Array<
   });
 }
 
-export function encodeSubscribe(id: bigint, track: TrackName, o: SubscribeOptions): Uint8Array<ArrayBuffer> {
+/**
+ * `fill` also requests the newest group on a fetch stream with the same ID, from draft-20 on (draft-22
+ * §3.4).
+ */
+export function encodeSubscribe(
+  id: bigint, track: TrackName, o: SubscribeOptions, version: Version = 18, fill = false,
+): Uint8Array<ArrayBuffer> {
   return message(MessageType.SUBSCRIBE, (w) => {
     w.varint(id);
     writeTrack(w, track);
@@ -213,25 +222,63 @@ export function encodeSubscribe(id: bigint, track: TrackName, o: SubscribeOption
     p.duration(param.subgroupDeliveryTimeout, o.subgroupDeliveryTimeout);
     if (o.priority !== undefined) p.add(param.subscriberPriority, (v) => v.u8(o.priority!));
     if (o.filter === "nextGroup" || o.filter === "largestObject") {
-      p.add(param.filter, (v) => v.bytes(Uint8Array.of(o.filter === "nextGroup" ? 1 : 2)));
+      p.add(param.filter, (v) => writeFilter(v, o.filter as "nextGroup" | "largestObject", version));
     } else if (o.start !== undefined) {
-      p.add(param.filter, (v) => v.bytes(groupFilter(o.start!)));
+      p.add(param.filter, (v) => writeFilter(v, { start: o.start! }, version));
     }
     if (o.groupOrder) p.add(param.groupOrder, (v) => v.u8(o.groupOrder === "ascending" ? 1 : 2));
+    if (fill) {
+      const own = new ParameterWriter();
+      own.add(param.filter, (v) => writeFilter(v, { recent: 1n }, version));
+      const value = new Writer();
+      own.finish(value);
+      p.add(param.fill, (v) => v.bytes(value.finish()));
+    }
     p.finish(w);
   });
 }
 
 /**
- * A filter from the first object of group `start`, up to the last of group `end` if given (§5.1.2).
+ * A range of objects: from the first object of group `start` or, in a FETCH, from `objects.first`, up
+ * to the last of group `end`, or to `objects.last`; or the `recent` newest groups (draft-20).
  */
-function groupFilter(start: bigint, end?: bigint): Uint8Array {
-  const filter = new Writer();
-  filter.varint(end === undefined ? 3 : 4); // AbsoluteStart, AbsoluteRange
-  filter.varint(start);
-  filter.varint(0);
-  if (end !== undefined) filter.varint(end - start);
-  return filter.finish();
+type Range =
+  | { readonly start: bigint; readonly end?: bigint | undefined; readonly objects?: ObjectRange | undefined }
+  | { readonly recent: bigint };
+
+/** Writes the value of a filter (§5.1.2, draft-22 §9.20.9). */
+function writeFilter(w: Writer, filter: "nextGroup" | "largestObject" | Range, version: Version): void {
+  const value = new Writer();
+  if (version < 20) {
+    if (filter === "nextGroup" || filter === "largestObject") value.varint(filter === "nextGroup" ? 1 : 2);
+    else if ("start" in filter) {
+      value.varint(filter.end === undefined ? 3 : 4); // AbsoluteStart, AbsoluteRange
+      value.varint(filter.start);
+      value.varint(0);
+      if (filter.end !== undefined) value.varint(filter.end - filter.start);
+    }
+    w.bytes(value.finish());
+    return;
+  }
+  let fields: (bigint | number)[];
+  let type: number | undefined; // where it is not the number of fields
+  if (filter === "nextGroup") fields = [0];
+  else if (filter === "largestObject") {
+    fields = version < 22 ? [0, 0] : [];
+    type = 5;
+  } else if ("recent" in filter) fields = [filter.recent];
+  else {
+    fields = [filter.start, filter.objects?.first ?? 0];
+    if (filter.end !== undefined) fields.push(filter.end - filter.start);
+    if (filter.objects) fields.push(filter.objects.last);
+    if (version < 22 && fields.length === 2 && filter.start === 0n) fields = []; // two zeros mean the next object
+  }
+  for (const f of fields) value.varint(f);
+  if (version < 22) w.bytes(value.finish());
+  else {
+    w.varint(type ?? fields.length);
+    w.raw(value.finish());
+  }
 }
 
 /** Changes to a subscription for REQUEST_UPDATE (§10.9). Absent fields keep their value. */
@@ -244,12 +291,12 @@ export interface SubscriptionUpdate {
   readonly newGroup?: bigint;
 }
 
-export function encodeUpdate(id: bigint, u: SubscriptionUpdate): Uint8Array<ArrayBuffer> {
+export function encodeUpdate(id: bigint, u: SubscriptionUpdate, version: Version = 18): Uint8Array<ArrayBuffer> {
   return message(MessageType.REQUEST_UPDATE, (w) => {
     w.varint(id);
     const p = new ParameterWriter();
     if (u.priority !== undefined) p.add(param.subscriberPriority, (v) => v.u8(u.priority!));
-    if (u.start !== undefined) p.add(param.filter, (v) => v.bytes(groupFilter(u.start!, u.end)));
+    if (u.start !== undefined) p.add(param.filter, (v) => writeFilter(v, { start: u.start!, end: u.end }, version));
     if (u.newGroup !== undefined) p.add(param.newGroupRequest, (v) => v.varint(u.newGroup!));
     p.finish(w);
   });
@@ -257,7 +304,7 @@ export function encodeUpdate(id: bigint, u: SubscriptionUpdate): Uint8Array<Arra
 
 /**
  * A FETCH that joins subscription `joining`, starting `groups` groups before its largest object
- * (§10.12.2).
+ * (§10.12.2). Until draft-19.
  */
 export function encodeJoiningFetch(
   id: bigint,
@@ -287,9 +334,18 @@ export interface ObjectRange {
  */
 export function encodeFetch(
   id: bigint, track: TrackName, first: bigint, last: bigint, priority?: number, objects?: ObjectRange,
+  version: Version = 18,
 ): Uint8Array<ArrayBuffer> {
   return message(MessageType.FETCH, (w) => {
     w.varint(id);
+    if (version >= 20) {
+      writeTrack(w, track);
+      const p = new ParameterWriter();
+      if (priority !== undefined) p.add(param.subscriberPriority, (v) => v.u8(priority));
+      p.add(param.filter, (v) => writeFilter(v, { start: first, end: last, objects }, version));
+      p.finish(w);
+      return;
+    }
     w.varint(1);
     writeTrack(w, track);
     w.varint(first);
@@ -359,7 +415,7 @@ function readLocation(r: Reader): Location {
   return { group, object: r.varint() };
 }
 
-const scope: Record<"subscribeOk" | "ok" | "update" | "fetchOk", readonly number[]> = {
+const scope: Record<"subscribeOk" | "ok" | "ok20" | "update" | "update20" | "state" | "fetchOk", readonly number[]> = {
   subscribeOk: [param.expires, param.largestObject],
   fetchOk: [],
   ok: [
@@ -370,9 +426,26 @@ const scope: Record<"subscribeOk" | "ok" | "update" | "fetchOk", readonly number
     param.objectDeliveryTimeout, param.authorizationToken, param.subgroupDeliveryTimeout, param.forward,
     param.subscriberPriority, param.filter, param.newGroupRequest, param.namespacePrefix,
   ],
+  // From draft-20 on.
+  ok20: [param.expires, param.largestObject],
+  update20: [
+    param.objectDeliveryTimeout, param.authorizationToken, param.subgroupDeliveryTimeout, param.forward,
+    param.subscriberPriority, param.filter, param.fill, param.newGroupRequest, param.namespacePrefix,
+  ],
+  state: [param.largestObject, param.forward, param.filter],
 };
 
-function readParameters(r: Reader, where: keyof typeof scope): Parameters {
+/** Skips the value of a filter. */
+function skipFilter(r: Reader, version: Version): void {
+  if (version < 22) {
+    r.bytes(MAX_MESSAGE, "filter");
+    return;
+  }
+  const type = r.int(5, "location filter type");
+  for (let i = 0; i < type % 5; i++) r.varint();
+}
+
+function readParameters(r: Reader, where: keyof typeof scope, version: Version): Parameters {
   const p: Parameters = {};
   const count = r.int(MAX_MESSAGE, "number of parameters");
   let type = 0;
@@ -384,8 +457,11 @@ function readParameters(r: Reader, where: keyof typeof scope): Parameters {
     if (!scope[where].includes(type)) throw violation(`parameter 0x${type.toString(16)} is not allowed here`);
     switch (type) {
       case param.authorizationToken:
-      case param.filter:
+      case param.fill:
         r.bytes(MAX_MESSAGE, "parameter");
+        break;
+      case param.filter:
+        skipFilter(r, version);
         break;
       case param.largestObject:
         p.largest = readLocation(r);
@@ -527,7 +603,7 @@ export function parseMessage(type: number, payload: Uint8Array, version: Version
         break;
       case MessageType.SUBSCRIBE_OK: {
         const alias = r.varint();
-        const parameters = readParameters(r, "subscribeOk");
+        const parameters = readParameters(r, "subscribeOk", version);
         m = { type: "subscribeOk", alias, parameters, properties: readProperties(r, true) };
         break;
       }
@@ -535,7 +611,7 @@ export function parseMessage(type: number, payload: Uint8Array, version: Version
         const end = r.u8();
         if (end > 1) throw violation(`end of track ${end}`);
         const location = readLocation(r);
-        readParameters(r, "fetchOk");
+        readParameters(r, "fetchOk", version);
         m = { type: "fetchOk", endOfTrack: end === 1, end: location, properties: readProperties(r, true) };
         break;
       }
@@ -543,7 +619,7 @@ export function parseMessage(type: number, payload: Uint8Array, version: Version
       case MessageType.PUBLISH_OK: {
         if (type === MessageType.PUBLISH_OK && version >= 19)
           throw violation(`unknown message type 0x${type.toString(16)}`);
-        const parameters = readParameters(r, "ok");
+        const parameters = readParameters(r, version < 20 ? "ok" : "ok20", version);
         readProperties(r, true);
         m = { type: "ok", parameters };
         break;
@@ -559,9 +635,13 @@ export function parseMessage(type: number, payload: Uint8Array, version: Version
       }
       case MessageType.REQUEST_UPDATE: {
         const id = r.varint();
-        m = { type: "update", id, parameters: readParameters(r, "update") };
+        m = { type: "update", id, parameters: readParameters(r, version < 20 ? "update" : "update20", version) };
         break;
       }
+      case MessageType.PUBLISH_STATE_NOTIFY:
+        if (version < 20) throw violation(`unknown message type 0x${type.toString(16)}`);
+        m = { type: "state", parameters: readParameters(r, "state", version) };
+        break;
       case MessageType.NAMESPACE:
       case MessageType.NAMESPACE_DONE:
         m = { type: "namespace", added: type === MessageType.NAMESPACE, suffix: readNamespace(r) };

@@ -1,5 +1,5 @@
 /**
- * The subscriber side of a MOQT session (draft-ietf-moq-transport-18 and -19) over WebTransport or a
+ * The subscriber side of a MOQT session (draft-ietf-moq-transport-18 to -22) over WebTransport or a
  * WebSocket.
  * Independent of any media format. Every length is checked before memory is allocated.
  */
@@ -322,7 +322,7 @@ export class Subscription {
     if (this.ended || this.session.refusesChanges) return;
     this.#unanswered++;
     // Reading the stream reports the error.
-    this.request.send(encodeUpdate(this.session.takeId(), u)).catch(() => {});
+    this.request.send(encodeUpdate(this.session.takeId(), u, this.session.version)).catch(() => {});
   }
 
   /** @internal */
@@ -433,7 +433,7 @@ export class Session {
   readonly #early = new Map<bigint, ((s: Subscription | undefined) => void)[]>();
   readonly #waiting = new Set<(why: SessionError) => void>();
   readonly #fetches = new Map<bigint, { readonly sink: TrackSink; readonly encrypted: Encrypted | undefined }>();
-  readonly #fetchDone = new Map<bigint, { done: () => void; cut: (why: Error) => void }>();
+  readonly #fetchDone = new Map<bigint, { done: () => void; cut: (why: Error, begun: boolean) => void }>();
   #nearly = 0;
   #nextRequest = 0n;
   #nextAlias = 0n;
@@ -874,8 +874,9 @@ export class Session {
   }
 
   /**
-   * Subscribes to a track. With `join`, also fetches the newest group (§10.12.2) without waiting for
-   * the answer, so a late joiner receives its first object within one round trip.
+   * Subscribes to a track. With `join`, also requests the newest group without waiting for the answer,
+   * so a late joiner receives its first object within one round trip: with a FETCH (§10.12.2), or from
+   * draft-20 on as a fill (draft-22 §3.4).
    */
   async subscribe(
     track: TrackName,
@@ -892,9 +893,12 @@ export class Session {
     const began = performance.now();
     let joined: Promise<boolean> | undefined;
     try {
-      await r.send(encodeSubscribe(id, track, o));
+      const fill = o.join === true && this.version >= 20;
+      const accepted = fill ? this.#expect(id, track, sub.sink) : undefined;
+      if (fill) joined = this.#filled(sub, o.rendezvousTimeout).then(() => true, () => false);
+      await r.send(encodeSubscribe(id, track, o, this.version, fill));
       // The joining fetch fails if nothing is published yet or the subscription is refused.
-      joined = o.join ? this.#join(sub, o.priority, o.rendezvousTimeout).then(() => true, () => false) : undefined;
+      if (o.join && !fill) joined = this.#join(sub, o.priority, o.rendezvousTimeout).then(() => true, () => false);
       const ok = await this.#answer(r, "subscribeOk", "SUBSCRIBE", o.rendezvousTimeout ?? 0);
       if (!o.rendezvousTimeout) this.requestTime = Math.min(this.requestTime, performance.now() - began);
       if (this.#subscriptions.has(ok.alias)) {
@@ -904,6 +908,7 @@ export class Session {
       sub.largest = ok.parameters.largest;
       sub.properties = ok.properties;
       sub.opener = this.opener?.openTrack(track, Promise.resolve(ok.properties));
+      accepted?.(ok.properties);
     } catch (e) {
       this.#fail(e);
       const why = e instanceof Error ? e : new Error(String(e));
@@ -919,7 +924,8 @@ export class Session {
     this.#early.delete(sub.alias);
     for (const settle of waiting ?? []) settle(sub);
     void this.#follow(sub);
-    // The relay may refuse to join a subscription that it has not answered yet, so try again.
+    // The relay may refuse to join a subscription that it has not answered yet, or to fill it, so try
+    // again.
     if (sub.largest !== undefined)
       void joined?.then((done) => (done || sub.ended ? undefined : this.#join(sub, o.priority))).catch(() => {});
     return sub;
@@ -942,6 +948,8 @@ export class Session {
             if (this.version >= 19) throw violation("the publisher changes a subscription");
             await sub.request.send(encodeRequestOk());
             break;
+          case "state": // only informs
+            break;
           case "ok":
           case "error":
             sub.changed(m.type === "ok");
@@ -956,6 +964,22 @@ export class Session {
     }
   }
 
+  /**
+   * Waits for the fill that a SUBSCRIBE requests into the same sink (see #expect). Rejects if the fill is refused or
+   * does not arrive, as when nothing is published.
+   */
+  async #filled(sub: Subscription, extraWait = 0): Promise<void> {
+    const over = new Promise<void>((resolve, reject) =>
+      this.#fetchDone.set(sub.id, { done: resolve, cut: (why, begun) => (begun ? resolve() : reject(why)) }),
+    );
+    try {
+      await withTimeout(Promise.race([over, sub.done]), REQUEST_TIMEOUT + extraWait, "a fill");
+    } finally {
+      this.#fetches.delete(sub.id);
+      this.#fetchDone.delete(sub.id);
+    }
+  }
+
   /** Fetches the newest group of a subscription into the same sink. */
   async #join(sub: Subscription, priority: number | undefined, extraWait = 0): Promise<void> {
     const r = await this.#request();
@@ -963,7 +987,14 @@ export class Session {
     const over = new Promise<void>((resolve) => this.#fetchDone.set(id, { done: resolve, cut: () => resolve() }));
     const accepted = this.#expect(id, sub.track, sub.sink);
     try {
-      await r.send(encodeJoiningFetch(id, sub.id, 0, priority));
+      const last = sub.largest;
+      await r.send(
+        this.version >= 20 && last
+          ? encodeFetch(
+              id, sub.track, last.group, last.group, priority, { first: 0, last: Number(last.object) }, this.version,
+            )
+          : encodeJoiningFetch(id, sub.id, 0, priority),
+      );
       accepted((await this.#answer(r, "fetchOk", "FETCH", extraWait)).properties);
       await withTimeout(over, REQUEST_TIMEOUT, "FETCH");
       r.end();
@@ -1000,7 +1031,7 @@ export class Session {
     });
     try {
       signal?.throwIfAborted();
-      await r.send(encodeFetch(id, track, first, last, o.priority, o.objects));
+      await r.send(encodeFetch(id, track, first, last, o.priority, o.objects, this.version));
       const answer = this.#answer(r, "fetchOk", "FETCH").then((ok) => accepted(ok.properties));
       await Promise.race([answer, over]);
       await this.#orClosed(over);
@@ -1030,10 +1061,14 @@ export class Session {
       return;
     }
     const collector = new Collector(fetch.sink, undefined, fetch.encrypted);
-    const complete = await this.#pump(reader, rest, new FetchParser(collector), collector, undefined, () => {});
+    const parser = new FetchParser(collector, this.version >= 20);
+    const complete = await this.#pump(reader, rest, parser, collector, undefined, () => {});
     const over = this.#fetchDone.get(id);
     if (complete) over?.done();
-    else over?.cut(new RequestError(RequestCode.INTERNAL_ERROR, "a fetch was cut off", undefined));
+    else {
+      const why = new RequestError(RequestCode.INTERNAL_ERROR, "a fetch was cut off", undefined);
+      over?.cut(why, collector.group !== undefined);
+    }
   }
 
   /**

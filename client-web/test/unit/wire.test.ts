@@ -6,6 +6,7 @@ import {
   encodeDatagram, FetchParser, parseDatagram, readStreamHeader, SubgroupParser, type ObjectHeader, type ObjectSink,
 } from "../../src/moqt/data.ts";
 import {
+  encodeFetch,
   encodeJoiningFetch,
   encodePublish,
   encodePublishDone,
@@ -31,6 +32,7 @@ const vectors = JSON.parse(readFileSync(new URL("wire.json", import.meta.url), "
   received: Record<string, string>;
   streams: Record<string, string>;
   datagrams: Record<string, string>;
+  drafts: Record<string, { sent: Record<string, string>; received: Record<string, string>; fetch: string }>;
 };
 const bytes = (hex: string): Uint8Array => new Uint8Array(Buffer.from(hex, "hex"));
 const hex = (b: Uint8Array): string => Buffer.from(b).toString("hex");
@@ -278,8 +280,54 @@ describe("draft-19", () => {
   });
 
   it("is negotiated by its ALPN identifier", () => {
-    expect(versions.map(protocolOf)).toEqual(["moqt-18", "moqt-19"]);
+    expect(versions.map(protocolOf)).toEqual(["moqt-22", "moqt-21", "moqt-20", "moqt-19", "moqt-18"]);
     expect(versionOf("moqt-19")).toBe(19);
     expect(versionOf("moqt-17")).toBeUndefined();
+  });
+});
+
+describe.each([20, 22] as const)("draft-%i", (v) => {
+  const vector = vectors.drafts[String(v)]!;
+  const track = { namespace: ["holocast", "bühne"], name: "points/0/full" };
+  it.each([
+    ["subscribeAndFill", encodeSubscribe(4n, track, { filter: "largestObject" }, v, true)],
+    ["subscribeNextGroup", encodeSubscribe(4n, track, { filter: "nextGroup" }, v)],
+    ["subscribeFromStart", encodeSubscribe(4n, track, { start: 0n }, v)],
+    ["startUpdate", encodeUpdate(12n, { start: 1763665200123n }, v)],
+    ["endUpdate", encodeUpdate(12n, { start: 300n, end: 600n }, v)],
+    ["fetchGroups", encodeFetch(6n, track, 300n, 301n, 16, undefined, v)],
+    ["fetchObjects", encodeFetch(6n, track, 300n, 300n, 16, { first: 2, last: 200 }, v)],
+  ])("%s equals the relay's encoding", (name, encoded) => {
+    expect(hex(encoded)).toBe(vector.sent[name]);
+  });
+  it.each([
+    ["state", { type: "state", parameters: { largest: { group: 300n, object: 2n }, forward: false } }],
+    ["requestOk", { type: "ok", parameters: { expires: 7 } }],
+    ["update", { type: "update", id: 1n, parameters: { forward: true } }],
+  ])("reads %s", (name, want) => {
+    const b = bytes(vector.received[name]!);
+    const r = new Reader(b);
+    expect(readMessage(r, v)).toMatchObject(want);
+    expect(r.left).toBe(0);
+    for (let n = 0; n < b.length; n++) expect(() => readMessage(new Reader(b.subarray(0, n)), v)).toThrow(ShortError);
+  });
+  it("skips objects that were not available in time", () => {
+    const r = new Reader(bytes(vector.fetch));
+    readStreamHeader(r);
+    const notes = new Notes();
+    new FetchParser(notes, true).push(r.take(r.left));
+    expect(notes.objects.map((o) => o.header.group)).toEqual([5n, 8n]);
+    const early = new Reader(bytes(vector.fetch));
+    readStreamHeader(early);
+    expect(() => new FetchParser(new Notes()).push(early.take(early.left))).toThrow(/flags 0x20c/);
+  });
+  it("does not know parameters of PUBLISH_OK that moved to REQUEST_UPDATE", () => {
+    expect(() => parseMessage(MessageType.REQUEST_OK, bytes("011000"), v)).toThrow(/parameter 0x10 is not allowed/);
+  });
+});
+
+describe("before draft-20", () => {
+  it("there is no PUBLISH_STATE_NOTIFY", () => {
+    expect(() => parseMessage(MessageType.PUBLISH_STATE_NOTIFY, bytes("00"), 19)).toThrow(/unknown message type 0x22/);
   });
 });

@@ -1,5 +1,5 @@
-// Package wirevectors generates the test vectors of the web viewer's MOQT library from
-// internal/moqt/wire. ../unit/wire.test.ts reads them.
+// Package wirevectors generates the test vectors of the MOQT libraries of the web viewer and the Unity
+// client from internal/moqt/wire. ../unit/wire.test.ts and the library's tests read them.
 package wirevectors
 
 import (
@@ -214,6 +214,81 @@ func vectors(t *testing.T) map[string]any {
 			),
 			"padding": "f0132b3e29" + strings.Repeat("00", 15),
 		},
+		"drafts": map[string]any{"20": since20(t, wire.Draft20), "22": since20(t, wire.Draft22)},
+	}
+}
+
+// since20 returns messages and a fetch stream that draft-20 or -22 changed.
+func since20(t *testing.T, v wire.Version) map[string]any {
+	track := wire.TrackName{Namespace: wire.Namespace{"holocast", "bühne"}, Name: "points/0/full"}
+	message := func(m wire.Message) string {
+		b, err := v.AppendMessage(nil, m)
+		if err != nil {
+			t.Fatalf("%s: %v", m.Type(), err)
+		}
+		return hex.EncodeToString(b)
+	}
+	filtered := func(f wire.Filter) wire.Parameters { return wire.Parameters{Filter: &f} }
+	fetch := func(f wire.Filter) string {
+		p := filtered(f)
+		p.SubscriberPriority = ptr(uint8(16))
+		return message(&wire.Fetch{RequestID: 6, FetchType: wire.FetchStandalone, Track: track, Parameters: p})
+	}
+	e := v.NewFetchEncoder(wire.Ascending)
+	stream := wire.FetchHeader{RequestID: 6}.Append(nil)
+	for _, o := range []wire.FetchObject{
+		{Group: 5, Object: 0, Priority: 9, PayloadLength: 1},
+		{Range: wire.RangeTimedOut, Group: 7, Object: 300},
+		{Group: 8, Object: 0, Priority: 9, PayloadLength: 1},
+	} {
+		var err error
+		if stream, err = e.Append(stream, o); err != nil {
+			t.Fatal(err)
+		}
+		stream = append(stream, make([]byte, o.PayloadLength)...)
+	}
+	return map[string]any{
+		"sent": map[string]string{
+			"subscribeAndFill": message(&wire.Subscribe{RequestID: 4, Track: track, Parameters: wire.Parameters{
+				Filter: &wire.Filter{Type: wire.FilterLargestObject},
+				Fill:   &wire.Parameters{Filter: &wire.Filter{Type: wire.FilterRecentGroups, Groups: 1}},
+			}}),
+			"subscribeNextGroup": message(&wire.Subscribe{
+				RequestID: 4, Track: track, Parameters: filtered(wire.Filter{Type: wire.FilterNextGroup}),
+			}),
+			"subscribeFromStart": message(&wire.Subscribe{
+				RequestID: 4, Track: track, Parameters: filtered(wire.Filter{Type: wire.FilterAbsoluteStart}),
+			}),
+			"startUpdate": message(&wire.RequestUpdate{
+				RequestID: 12, Parameters: filtered(
+					wire.Filter{Type: wire.FilterAbsoluteStart, Start: wire.Location{Group: 1763665200123}},
+				),
+			}),
+			"endUpdate": message(&wire.RequestUpdate{
+				RequestID: 12, Parameters: filtered(
+					wire.Filter{Type: wire.FilterAbsoluteRange, Start: wire.Location{Group: 300}, EndGroup: 600},
+				),
+			}),
+			"fetchGroups": fetch(wire.Filter{
+				Type: wire.FilterAbsoluteRange, Start: wire.Location{Group: 300}, EndGroup: 301,
+			}),
+			"fetchObjects": fetch(wire.Filter{
+				Type: wire.FilterObjectRange, Start: wire.Location{Group: 300, Object: 2}, EndGroup: 300, EndObject: 200,
+			}),
+		},
+		"received": map[string]string{
+			"state": message(&wire.PublishStateNotify{Parameters: wire.Parameters{
+				LargestObject: &wire.Location{Group: 300, Object: 2}, Forward: ptr(false),
+				Filter: &wire.Filter{Type: wire.FilterAbsoluteStart, Start: wire.Location{Group: 300}},
+			}}),
+			"requestOk": message(&wire.RequestOK{Parameters: wire.Parameters{Expires: ptr(uint64(7))}}),
+			"update": message(&wire.RequestUpdate{RequestID: 1, Parameters: wire.Parameters{
+				Forward: ptr(true),
+				Filter:  &wire.Filter{Type: wire.FilterObjectRange, Start: wire.Location{Group: 300}, EndGroup: 301, EndObject: 5},
+				Fill:    &wire.Parameters{Filter: &wire.Filter{Type: wire.FilterRecentGroups, Groups: 1}},
+			}}),
+		},
+		"fetch": hex.EncodeToString(stream),
 	}
 }
 

@@ -10,6 +10,7 @@ const (
 	RangeNone        RangeKind = 0     // an object
 	RangeNonExistent RangeKind = 0x8c  // no object up to here exists
 	RangeUnknown     RangeKind = 0x10c // the objects up to here are unknown
+	RangeTimedOut    RangeKind = 0x20c // the objects up to here were not available in time; draft-20
 )
 
 // Serialization flags of a fetched object, §11.4.4.1.
@@ -41,6 +42,7 @@ type FetchObject struct {
 // fetchState holds the values of the prior entry.
 type fetchState struct {
 	Order       GroupOrder // zero means Ascending
+	v           Version
 	started     bool
 	group, id   uint64
 	hasSubgroup bool
@@ -79,9 +81,12 @@ func (s *fetchState) advance(o *FetchObject) {
 type FetchDecoder struct{ fetchState }
 
 // NewFetchDecoder returns a decoder for a response in the given group order.
-func NewFetchDecoder(order GroupOrder) *FetchDecoder {
-	return &FetchDecoder{fetchState{Order: order}}
+func (v Version) NewFetchDecoder(order GroupOrder) *FetchDecoder {
+	return &FetchDecoder{fetchState{Order: order, v: v}}
 }
+
+// NewFetchDecoder calls Draft18.NewFetchDecoder.
+func NewFetchDecoder(order GroupOrder) *FetchDecoder { return Draft18.NewFetchDecoder(order) }
 
 // Decode reads one entry's header. It returns io.EOF if the stream ends between entries.
 func (d *FetchDecoder) Decode(r ByteReader) (o FetchObject, err error) {
@@ -90,7 +95,8 @@ func (d *FetchDecoder) Decode(r ByteReader) (o FetchObject, err error) {
 		return o, err
 	}
 	switch {
-	case RangeKind(flags) == RangeNonExistent || RangeKind(flags) == RangeUnknown:
+	case RangeKind(flags) == RangeNonExistent || RangeKind(flags) == RangeUnknown,
+		RangeKind(flags) == RangeTimedOut && d.v >= Draft20:
 		o.Range = RangeKind(flags)
 		err = d.decodeRange(&o, r)
 	case flags > fetchFlags:
@@ -222,9 +228,12 @@ func (d *FetchDecoder) decodeObjectID(o *FetchObject, flags uint64, r ByteReader
 type FetchEncoder struct{ fetchState }
 
 // NewFetchEncoder returns an encoder for a response in the given group order.
-func NewFetchEncoder(order GroupOrder) *FetchEncoder {
-	return &FetchEncoder{fetchState{Order: order}}
+func (v Version) NewFetchEncoder(order GroupOrder) *FetchEncoder {
+	return &FetchEncoder{fetchState{Order: order, v: v}}
 }
+
+// NewFetchEncoder calls Draft18.NewFetchEncoder.
+func NewFetchEncoder(order GroupOrder) *FetchEncoder { return Draft18.NewFetchEncoder(order) }
 
 // Append appends one entry's header. An object's payload must follow it. Entries must be in the
 // response's group order and ascend within a group.
@@ -232,10 +241,13 @@ func (e *FetchEncoder) Append(b []byte, o FetchObject) ([]byte, error) {
 	if !e.follows(o.Group, o.Object) {
 		return nil, errors.New("moqt: fetched objects out of order")
 	}
+	if o.Range == RangeTimedOut && e.v < Draft20 {
+		o.Range = RangeUnknown
+	}
 	switch o.Range {
 	case RangeNone:
 		b = e.appendObject(b, &o)
-	case RangeNonExistent, RangeUnknown:
+	case RangeNonExistent, RangeUnknown, RangeTimedOut:
 		b = AppendVarint(b, uint64(o.Range))
 		b = AppendVarint(AppendVarint(b, o.Group), o.Object)
 	default:

@@ -189,7 +189,7 @@ func TestFetchEncoderRefuses(t *testing.T) {
 		{"lower group", Ascending, FetchObject{Group: 4, Object: 9}},
 		{"higher group descending", Descending, FetchObject{Group: 6}},
 		{"range that ends before", Ascending, FetchObject{Range: RangeUnknown, Group: 5, Object: 3}},
-		{"unknown range", Ascending, FetchObject{Range: 0x20c, Group: 6}},
+		{"unknown range", Ascending, FetchObject{Range: 0x30c, Group: 6}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			enc := NewFetchEncoder(tt.order)

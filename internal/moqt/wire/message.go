@@ -26,6 +26,7 @@ const (
 	TypeFetch              MessageType = 0x16
 	TypeFetchOK            MessageType = 0x18
 	TypePublish            MessageType = 0x1d
+	TypePublishStateNotify MessageType = 0x22 // draft-20
 	TypeSubscribeNamespace MessageType = 0x50
 	TypeSubscribeTracks    MessageType = 0x51
 	TypeSetup              MessageType = 0x2f00
@@ -33,6 +34,9 @@ const (
 	// The draft's table still lists PUBLISH_OK, but its text and change log replaced it with
 	// REQUEST_OK. We parse it as REQUEST_OK and never send it.
 	typePublishOK MessageType = 0x1e
+
+	// typeFill is the scope of the parameters in FILL_PARAMETERS, and no message.
+	typeFill MessageType = 1<<64 - 1
 )
 
 func (t MessageType) String() string { return codeName(t, messageTypeNames) }
@@ -54,6 +58,8 @@ var messageTypeNames = map[MessageType]string{
 	TypeFetchOK:            "FETCH_OK",
 	TypePublish:            "PUBLISH",
 	typePublishOK:          "PUBLISH_OK",
+	TypePublishStateNotify: "PUBLISH_STATE_NOTIFY",
+	typeFill:               "FILL_PARAMETERS",
 	TypeSubscribeNamespace: "SUBSCRIBE_NAMESPACE",
 	TypeSubscribeTracks:    "SUBSCRIBE_TRACKS",
 	TypeSetup:              "SETUP",
@@ -62,7 +68,7 @@ var messageTypeNames = map[MessageType]string{
 // Message is a control message.
 type Message interface {
 	Type() MessageType
-	append(b []byte) []byte
+	append(b []byte, v Version) []byte
 }
 
 // AppendMessage calls Draft18.AppendMessage.
@@ -80,9 +86,12 @@ func ParseMessage(t MessageType, payload []byte) (Message, error) {
 // 16-bit length, or if the peer would close the session because of it: a name that is too long or a
 // misplaced parameter.
 func (v Version) AppendMessage(b []byte, m Message) ([]byte, error) {
+	if f, ok := m.(*Fetch); ok && v >= Draft20 && f.FetchType != FetchStandalone {
+		return nil, fmt.Errorf("moqt: %s has no joining fetches", v)
+	}
 	b = AppendVarint(b, uint64(m.Type()))
 	at := len(b)
-	b = m.append(append(b, 0, 0))
+	b = m.append(append(b, 0, 0), v)
 	n := len(b) - at - 2
 	if n > MaxMessageLength {
 		return nil, fmt.Errorf("moqt: %s of %d bytes exceeds %d", m.Type(), n, MaxMessageLength)
@@ -131,6 +140,9 @@ func readPayload(r ByteReader) ([]byte, error) {
 
 // ParseMessage parses the complete payload of a control message of type t.
 func (v Version) ParseMessage(t MessageType, payload []byte) (Message, error) {
+	if !v.knows(t) {
+		return nil, violation("unknown message type %#x", uint64(t))
+	}
 	c := cursor{b: payload, v: v}
 	var m Message
 	switch t {
@@ -154,6 +166,8 @@ func (v Version) ParseMessage(t MessageType, payload []byte) (Message, error) {
 		m = &Publish{c.varint(), c.trackName(), c.varint(), c.params(t), c.trackProperties()}
 	case TypePublishDone:
 		m = &PublishDone{DoneCode(c.varint()), c.varint(), c.reason()}
+	case TypePublishStateNotify:
+		m = &PublishStateNotify{c.params(t)}
 	case TypePublishBlocked:
 		name := c.trackName()
 		m = &PublishBlocked{name.Namespace, name.Name}

@@ -63,7 +63,7 @@ var messages = []struct {
 			SubgroupDeliveryTimeout: new(uint64(1)),
 			Forward:                 new(false),
 			SubscriberPriority:      new(uint8(255)),
-			Filter:                  &Filter{FilterAbsoluteRange, Location{1, 2}, 4},
+			Filter:                  &Filter{Type: FilterAbsoluteRange, Start: Location{1, 2}, EndGroup: 4},
 			GroupOrder:              new(Descending),
 			NewGroupRequest:         new(uint64(7)),
 		}},
@@ -287,7 +287,7 @@ func TestMessageLimits(t *testing.T) {
 		&PublishNamespace{Namespace: fields},
 		&Subscribe{Track: TrackName{fields, ""}},
 		&Subscribe{RequestID: 1<<64 - 1, Parameters: Parameters{
-			Filter: &Filter{FilterAbsoluteRange, Location{1<<64 - 1, 1<<64 - 1}, 1<<64 - 1},
+			Filter: &Filter{Type: FilterAbsoluteRange, Start: Location{1<<64 - 1, 1<<64 - 1}, EndGroup: 1<<64 - 1},
 		}},
 		&Setup{HasPath: true, Path: strings.Repeat("p", MaxMessageLength-4)},
 		&SubscribeOK{Properties: append(Properties{0x01, 0xc0, 0xff, 0xf9}, make([]byte, 0xfff9)...)},
@@ -312,7 +312,7 @@ func TestAppendMessageRefuses(t *testing.T) {
 		{"payload too long", &Setup{HasPath: true, Path: strings.Repeat("p", 1<<16)}, "exceeds 65535"},
 		{"parameter out of place", &Subscribe{Parameters: Parameters{FillTimeout: new(uint64(1))}}, "0xa is not allowed in SUBSCRIBE"},
 		{"filter that ends before it starts", &Subscribe{Parameters: Parameters{
-			Filter: &Filter{FilterAbsoluteRange, Location{5, 0}, 4},
+			Filter: &Filter{Type: FilterAbsoluteRange, Start: Location{5, 0}, EndGroup: 4},
 		}}, "end group exceeds"},
 		{"group order 0", &Fetch{FetchType: FetchRelativeJoining, Parameters: Parameters{GroupOrder: new(GroupOrder(0))}}, "group order 0"},
 		{"fetch without a type", &Fetch{}, "unknown fetch type"},

@@ -10,8 +10,8 @@ type PublishNamespace struct {
 // Type is TypePublishNamespace.
 func (*PublishNamespace) Type() MessageType { return TypePublishNamespace }
 
-func (m *PublishNamespace) append(b []byte) []byte {
-	return m.Parameters.append(m.Namespace.append(AppendVarint(b, m.RequestID)))
+func (m *PublishNamespace) append(b []byte, v Version) []byte {
+	return m.Parameters.append(m.Namespace.append(AppendVarint(b, m.RequestID)), v)
 }
 
 // SubscribeNamespace requests the current and future namespaces under a prefix (§10.18).
@@ -24,8 +24,8 @@ type SubscribeNamespace struct {
 // Type is TypeSubscribeNamespace.
 func (*SubscribeNamespace) Type() MessageType { return TypeSubscribeNamespace }
 
-func (m *SubscribeNamespace) append(b []byte) []byte {
-	return m.Parameters.append(m.Prefix.append(AppendVarint(b, m.RequestID)))
+func (m *SubscribeNamespace) append(b []byte, v Version) []byte {
+	return m.Parameters.append(m.Prefix.append(AppendVarint(b, m.RequestID)), v)
 }
 
 // SubscribeTracks requests a PUBLISH of every track under a prefix (§10.19).
@@ -38,8 +38,8 @@ type SubscribeTracks struct {
 // Type is TypeSubscribeTracks.
 func (*SubscribeTracks) Type() MessageType { return TypeSubscribeTracks }
 
-func (m *SubscribeTracks) append(b []byte) []byte {
-	return m.Parameters.append(m.Prefix.append(AppendVarint(b, m.RequestID)))
+func (m *SubscribeTracks) append(b []byte, v Version) []byte {
+	return m.Parameters.append(m.Prefix.append(AppendVarint(b, m.RequestID)), v)
 }
 
 // NamespaceAdded is the NAMESPACE message, which announces a namespace under the prefix (§10.16).
@@ -48,7 +48,7 @@ type NamespaceAdded struct{ Suffix Namespace }
 // Type is TypeNamespace.
 func (*NamespaceAdded) Type() MessageType { return TypeNamespace }
 
-func (m *NamespaceAdded) append(b []byte) []byte { return m.Suffix.append(b) }
+func (m *NamespaceAdded) append(b []byte, _ Version) []byte { return m.Suffix.append(b) }
 
 // NamespaceDone withdraws a namespace under the prefix (§10.17).
 type NamespaceDone struct{ Suffix Namespace }
@@ -56,4 +56,4 @@ type NamespaceDone struct{ Suffix Namespace }
 // Type is TypeNamespaceDone.
 func (*NamespaceDone) Type() MessageType { return TypeNamespaceDone }
 
-func (m *NamespaceDone) append(b []byte) []byte { return m.Suffix.append(b) }
+func (m *NamespaceDone) append(b []byte, _ Version) []byte { return m.Suffix.append(b) }

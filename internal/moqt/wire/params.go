@@ -28,8 +28,10 @@ type Parameters struct {
 	SubscriberPriority      *uint8      // 0x20
 	Filter                  *Filter     // 0x21
 	GroupOrder              *GroupOrder // 0x22
+	Fill                    *Parameters // 0x23, draft-20
 	NewGroupRequest         *uint64     // 0x32
 	NamespacePrefix         *Namespace  // 0x34
+	IncludeProperties       *bool       // 0x35, draft-20
 	// RangeFilters reports that range filters are present (draft-19 §5.1.3). They are not parsed,
 	// and the request is refused: a peer must not send them unless we offer MAX_FILTER_RANGES.
 	RangeFilters bool
@@ -48,8 +50,10 @@ const (
 	paramSubscriberPriority      = 0x20
 	paramFilter                  = 0x21
 	paramGroupOrder              = 0x22
+	paramFill                    = 0x23
 	paramNewGroupRequest         = 0x32
 	paramNamespacePrefix         = 0x34
+	paramIncludeProperties       = 0x35
 )
 
 // paramScope lists the messages in which draft-18 allows each parameter. REQUEST_OK stands for the
@@ -80,7 +84,7 @@ var paramScope = map[uint64][]MessageType{
 }
 
 // append appends the number of parameters and the parameters in ascending order of type.
-func (p *Parameters) append(b []byte) []byte {
+func (p *Parameters) append(b []byte, v Version) []byte {
 	var out []byte
 	var count, prev uint64
 	add := func(t uint64) {
@@ -88,10 +92,21 @@ func (p *Parameters) append(b []byte) []byte {
 		prev = t
 		count++
 	}
-	varint := func(t uint64, v *uint64) {
-		if v != nil {
+	varint := func(t uint64, i *uint64) {
+		if i != nil {
 			add(t)
-			out = AppendVarint(out, *v)
+			out = AppendVarint(out, *i)
+		}
+	}
+	boolean := func(t uint64, set *bool) {
+		if set == nil {
+			return
+		}
+		add(t)
+		if *set {
+			out = append(out, 1)
+		} else {
+			out = append(out, 0)
 		}
 	}
 	varint(paramObjectDeliveryTimeout, p.ObjectDeliveryTimeout)
@@ -107,31 +122,29 @@ func (p *Parameters) append(b []byte) []byte {
 		out = p.LargestObject.append(out)
 	}
 	varint(paramFillTimeout, p.FillTimeout)
-	if p.Forward != nil {
-		add(paramForward)
-		var v byte
-		if *p.Forward {
-			v = 1
-		}
-		out = append(out, v)
-	}
+	boolean(paramForward, p.Forward)
 	if p.SubscriberPriority != nil {
 		add(paramSubscriberPriority)
 		out = append(out, *p.SubscriberPriority)
 	}
 	if p.Filter != nil {
 		add(paramFilter)
-		out = appendBytes(out, p.Filter.append(nil))
+		out = p.Filter.append(out, v)
 	}
 	if p.GroupOrder != nil {
 		add(paramGroupOrder)
 		out = append(out, byte(*p.GroupOrder))
+	}
+	if p.Fill != nil {
+		add(paramFill)
+		out = appendBytes(out, p.Fill.append(nil, v))
 	}
 	varint(paramNewGroupRequest, p.NewGroupRequest)
 	if p.NamespacePrefix != nil {
 		add(paramNamespacePrefix)
 		out = p.NamespacePrefix.append(out)
 	}
+	boolean(paramIncludeProperties, p.IncludeProperties)
 	return append(AppendVarint(b, count), out...)
 }
 
@@ -186,26 +199,21 @@ func (c *cursor) params(m MessageType) (p Parameters) {
 		case paramFillTimeout:
 			p.FillTimeout = new(c.varint())
 		case paramForward:
-			v := c.uint8()
-			if v > 1 {
-				c.fail(violation("invalid forward parameter %d", v))
-			}
-			p.Forward = new(v == 1)
+			p.Forward = c.boolean("forward parameter")
 		case paramSubscriberPriority:
 			p.SubscriberPriority = new(c.uint8())
 		case paramFilter:
-			f, err := parseFilter(c.bytes(MaxMessageLength, "subscription filter"))
-			if err != nil {
-				c.fail(err)
-				return p
-			}
-			p.Filter = &f
+			p.Filter = new(c.filter())
 		case paramGroupOrder:
 			v := GroupOrder(c.uint8())
 			if v != Ascending && v != Descending && c.err == nil {
 				c.fail(violation("invalid group order %d", v))
 			}
 			p.GroupOrder = &v
+		case paramFill:
+			p.Fill = c.fill()
+		case paramIncludeProperties:
+			p.IncludeProperties = c.boolean("properties parameter")
 		case paramNewGroupRequest:
 			p.NewGroupRequest = new(c.varint())
 		case paramNamespacePrefix:
@@ -221,6 +229,32 @@ func (c *cursor) params(m MessageType) (p Parameters) {
 		}
 	}
 	return p
+}
+
+// fill parses the value of FILL_PARAMETERS: parameters as in a message of their own (draft-22
+// §9.20.15).
+func (c *cursor) fill() *Parameters {
+	f := cursor{b: c.bytes(MaxMessageLength, "fill parameters"), v: c.v}
+	p := f.params(typeFill)
+	switch {
+	case c.err != nil:
+	case f.err == errShort:
+		c.fail(violation("%s ends inside a field", typeFill))
+	case f.err != nil:
+		c.fail(f.err)
+	case len(f.b) > 0:
+		c.fail(violation("%d bytes after the last field of %s", len(f.b), typeFill))
+	}
+	return &p
+}
+
+// boolean parses a byte that is 0 or 1.
+func (c *cursor) boolean(what string) *bool {
+	v := c.uint8()
+	if v > 1 {
+		c.fail(violation("invalid %s %d", what, v))
+	}
+	return new(v == 1)
 }
 
 // TokenAliasType selects how an authorization token is carried (§10.2.2).

@@ -179,7 +179,7 @@ func TestParameterErrors(t *testing.T) {
 		{"filter 5", "01 210105", ProtocolViolation, "filter 0x5"},
 		{"filter empty", "01 2100", ProtocolViolation, "ends inside a field"},
 		{"filter cut off", "01 21020301", ProtocolViolation, "ends inside a field"},
-		{"filter too long", "01 21020200", ProtocolViolation, "1 bytes after the subscription filter"},
+		{"filter too long", "01 21020200", ProtocolViolation, "1 bytes after the location filter"},
 		{"filter end overflow", "01 210d04 ffffffffffffffffff 00 8001", ProtocolViolation, "end group exceeds"},
 		{"token empty", "01 0300", KeyValueFormattingError, "cannot be decoded"},
 		{"token of unknown type", "01 030104", KeyValueFormattingError, "alias type"},

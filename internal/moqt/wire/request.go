@@ -12,8 +12,8 @@ type RequestOK struct {
 // Type is TypeRequestOK.
 func (*RequestOK) Type() MessageType { return TypeRequestOK }
 
-func (m *RequestOK) append(b []byte) []byte {
-	return append(m.Parameters.append(b), m.Properties...)
+func (m *RequestOK) append(b []byte, v Version) []byte {
+	return append(m.Parameters.append(b, v), m.Properties...)
 }
 
 func (c *cursor) requestOK() *RequestOK {
@@ -50,6 +50,10 @@ func (m *RequestOK) check(v Version, request MessageType) error {
 	misplaced := m.Parameters // the allowed parameters are cleared below
 	switch request {
 	case TypePublish:
+		if v >= Draft20 {
+			misplaced.Expires = nil
+			break
+		}
 		misplaced.ObjectDeliveryTimeout, misplaced.SubgroupDeliveryTimeout = nil, nil
 		misplaced.Expires, misplaced.Forward, misplaced.SubscriberPriority = nil, nil, nil
 		misplaced.Filter, misplaced.GroupOrder, misplaced.NewGroupRequest = nil, nil, nil
@@ -61,7 +65,7 @@ func (m *RequestOK) check(v Version, request MessageType) error {
 		}
 	}
 	// The number of parameters and the type of the first each fit one byte.
-	if b := misplaced.append(nil); b[0] > 0 {
+	if b := misplaced.append(nil, v); b[0] > 0 {
 		return violation("parameter %#x is not allowed in the response to %s", b[1], request)
 	}
 	return nil
@@ -88,7 +92,7 @@ type Redirect struct {
 // Type is TypeRequestError.
 func (*RequestError) Type() MessageType { return TypeRequestError }
 
-func (m *RequestError) append(b []byte) []byte {
+func (m *RequestError) append(b []byte, _ Version) []byte {
 	b = AppendVarint(AppendVarint(b, uint64(m.Code)), m.RetryInterval)
 	b = appendReason(b, m.Reason)
 	if m.Code == RequestRedirect {
@@ -118,6 +122,6 @@ type RequestUpdate struct {
 // Type is TypeRequestUpdate.
 func (*RequestUpdate) Type() MessageType { return TypeRequestUpdate }
 
-func (m *RequestUpdate) append(b []byte) []byte {
-	return m.Parameters.append(AppendVarint(b, m.RequestID))
+func (m *RequestUpdate) append(b []byte, v Version) []byte {
+	return m.Parameters.append(AppendVarint(b, m.RequestID), v)
 }

@@ -29,7 +29,7 @@ const (
 // Type is TypeSetup.
 func (*Setup) Type() MessageType { return TypeSetup }
 
-func (m *Setup) append(b []byte) []byte {
+func (m *Setup) append(b []byte, _ Version) []byte {
 	var kvs []KeyValue
 	if m.HasPath {
 		kvs = append(kvs, KeyValue{Type: optionPath, Bytes: []byte(m.Path)})
@@ -111,7 +111,7 @@ type Goaway struct {
 // Type is TypeGoaway.
 func (*Goaway) Type() MessageType { return TypeGoaway }
 
-func (m *Goaway) append(b []byte) []byte {
+func (m *Goaway) append(b []byte, _ Version) []byte {
 	b = AppendVarint(appendBytes(b, m.NewSessionURI), m.Timeout)
 	if m.RequestID != nil {
 		b = AppendVarint(b, *m.RequestID)

@@ -10,8 +10,8 @@ type Subscribe struct {
 // Type is TypeSubscribe.
 func (*Subscribe) Type() MessageType { return TypeSubscribe }
 
-func (m *Subscribe) append(b []byte) []byte {
-	return m.Parameters.append(m.Track.append(AppendVarint(b, m.RequestID)))
+func (m *Subscribe) append(b []byte, v Version) []byte {
+	return m.Parameters.append(m.Track.append(AppendVarint(b, m.RequestID)), v)
 }
 
 // SubscribeOK accepts a SUBSCRIBE (§10.8).
@@ -24,8 +24,8 @@ type SubscribeOK struct {
 // Type is TypeSubscribeOK.
 func (*SubscribeOK) Type() MessageType { return TypeSubscribeOK }
 
-func (m *SubscribeOK) append(b []byte) []byte {
-	return append(m.Parameters.append(AppendVarint(b, m.TrackAlias)), m.Properties...)
+func (m *SubscribeOK) append(b []byte, v Version) []byte {
+	return append(m.Parameters.append(AppendVarint(b, m.TrackAlias), v), m.Properties...)
 }
 
 // TrackStatus asks for a track's state without subscribing (§10.14).
@@ -38,6 +38,6 @@ type TrackStatus struct {
 // Type is TypeTrackStatus.
 func (*TrackStatus) Type() MessageType { return TypeTrackStatus }
 
-func (m *TrackStatus) append(b []byte) []byte {
-	return m.Parameters.append(m.Track.append(AppendVarint(b, m.RequestID)))
+func (m *TrackStatus) append(b []byte, v Version) []byte {
+	return m.Parameters.append(m.Track.append(AppendVarint(b, m.RequestID)), v)
 }

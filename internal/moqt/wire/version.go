@@ -1,9 +1,13 @@
 package wire
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
-// Version is a draft of the protocol, draft-ietf-moq-transport-18 or later. Messages and the scope
-// of parameters depend on it; the rest of the package is common to all versions. The zero value is
+// Version is a draft of the protocol, draft-ietf-moq-transport-18 or later. Messages, the scope of
+// parameters and the ranges of fetch streams depend on it; the rest of the package is common to all
+// versions. The zero value is
 // Draft18.
 type Version uint8
 
@@ -11,12 +15,17 @@ type Version uint8
 const (
 	Draft18 Version = iota
 	Draft19
+	Draft20
+	Draft21
+	Draft22
 )
 
 // Versions returns the supported versions in order of preference.
-func Versions() []Version { return []Version{Draft18, Draft19} }
+func Versions() []Version { return []Version{Draft22, Draft21, Draft20, Draft19, Draft18} }
 
-var alpns = map[Version]string{Draft18: ALPN, Draft19: "moqt-19"}
+var alpns = map[Version]string{
+	Draft18: ALPN, Draft19: "moqt-19", Draft20: "moqt-20", Draft21: "moqt-21", Draft22: "moqt-22",
+}
 
 // ALPN returns the version's protocol identifier (§3.1).
 func (v Version) ALPN() string { return alpns[v] }
@@ -71,20 +80,61 @@ const (
 	paramTrackPropertyFilter  = 0x29
 )
 
-// scope lists the messages that allow a parameter.
-func (v Version) scope(param uint64) (messages []MessageType, known bool) {
-	if v >= Draft19 {
-		if m, ok := scope19[param]; ok {
-			return m, true
-		}
-	}
-	m, ok := paramScope[param]
-	return m, ok
+// scope20 overrides scope19 for draft-20 and later: the parameters of a subscription moved from
+// PUBLISH_OK to PUBLISH, and the range of a FETCH became a parameter. SUBSCRIBE_TRACKS still takes
+// all parameters of SUBSCRIBE (draft-22 §3.6.2), although its definition lists fewer (§9.18).
+var scope20 = map[uint64][]MessageType{
+	paramObjectDeliveryTimeout:   {TypeSubscribe, TypePublish, TypeRequestUpdate, TypeSubscribeTracks},
+	paramSubgroupDeliveryTimeout: {TypeSubscribe, TypePublish, TypeRequestUpdate, TypeSubscribeTracks},
+	paramLargestObject:           {TypeSubscribeOK, TypePublish, TypeRequestOK, TypePublishStateNotify},
+	paramFillTimeout:             {TypeFetch, typeFill},
+	paramForward: {
+		TypeSubscribe, TypeRequestUpdate, TypePublish, TypeSubscribeTracks, TypePublishStateNotify,
+	},
+	paramSubscriberPriority: {
+		TypeSubscribe, TypePublish, TypeFetch, TypeRequestUpdate, TypeSubscribeTracks, typeFill,
+	},
+	paramFilter: {
+		TypeFetch, TypeSubscribe, TypePublish, TypeRequestUpdate, TypePublishStateNotify, TypeSubscribeTracks, typeFill,
+	},
+	paramGroupOrder:           {TypeSubscribe, TypePublish, TypeSubscribeTracks, TypeFetch, typeFill},
+	paramFill:                 {TypeSubscribe, TypeRequestUpdate, TypeSubscribeTracks},
+	paramSubgroupFilter:       rangeFilterScope20,
+	paramObjectIDFilter:       rangeFilterScope20,
+	paramPriorityFilter:       rangeFilterScope20,
+	paramObjectPropertyFilter: rangeFilterScope20,
+	paramNewGroupRequest:      {TypeSubscribe, TypeRequestUpdate, TypeSubscribeTracks},
+	paramIncludeProperties:    {TypeSubscribe, TypeTrackStatus, TypeFetch, TypeSubscribeTracks},
 }
 
+var rangeFilterScope20 = []MessageType{TypeFetch, TypeSubscribe, TypeSubscribeTracks, TypeRequestUpdate, typeFill}
+
+// maxParam is above all parameter types.
+const maxParam = 0x40
+
+// scopes lists the messages that allow a parameter, by version and parameter; nil if it is unknown.
+var scopes = func() (table [Draft22 + 1][maxParam][]MessageType) {
+	for v := range table {
+		scope := maps.Clone(paramScope)
+		if Version(v) >= Draft19 {
+			maps.Copy(scope, scope19)
+		}
+		if Version(v) >= Draft20 {
+			maps.Copy(scope, scope20)
+		}
+		for param, messages := range scope {
+			table[v][param] = messages
+		}
+	}
+	return table
+}()
+
 func (v Version) allows(param uint64, m MessageType) (known, allowed bool) {
-	scope, known := v.scope(param)
-	return known, slices.Contains(scope, m)
+	if param >= maxParam {
+		return false, false
+	}
+	scope := scopes[v][param]
+	return scope != nil, slices.Contains(scope, m)
 }
 
 // repeats reports whether a message may repeat a parameter.
@@ -95,6 +145,15 @@ func (v Version) repeats(param uint64) bool {
 
 // knows reports whether the version has a message type.
 func (v Version) knows(t MessageType) bool {
-	_, known := messageTypeNames[t]
-	return known && (v < Draft19 || t != typePublishOK)
+	switch t {
+	case typePublishOK:
+		return v < Draft19
+	case TypePublishStateNotify:
+		return v >= Draft20
+	case TypeRequestUpdate, TypeSubscribe, TypeSubscribeOK, TypeRequestError, TypePublishNamespace, TypeRequestOK,
+		TypeNamespace, TypePublishDone, TypeTrackStatus, TypeNamespaceDone, TypePublishBlocked, TypeGoaway, TypeFetch,
+		TypeFetchOK, TypePublish, TypeSubscribeNamespace, TypeSubscribeTracks, TypeSetup:
+		return true
+	}
+	return false
 }

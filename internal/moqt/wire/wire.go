@@ -1,4 +1,4 @@
-// Package wire encodes and decodes Media over QUIC Transport, draft-ietf-moq-transport-18 and -19
+// Package wire encodes and decodes Media over QUIC Transport, draft-ietf-moq-transport-18 to -22
 // (see Version): integers, names, parameters, control messages, data streams and datagrams. Its
 // only I/O is reading from an io.Reader. It keeps no state between messages and checks every length
 // before it allocates.

@@ -2,8 +2,8 @@
 // cameras' point-cloud tracks, assembles and decodes frames, and measures quality of experience. It
 // draws nothing; Clouds returns the newest point clouds.
 //
-// A late joiner subscribes from the largest object and fetches the rest of that group (MOQT
-// draft-18 §10.12.2), so its first frame arrives one round trip after the catalog. A frame is
+// A late joiner subscribes from the largest object and requests the rest of that group with it (MOQT
+// draft-18 §10.12.2, draft-22 §3.5), so its first frame arrives one round trip after the catalog. A frame is
 // displayed when all its descriptions have arrived, or without the missing ones when an object of a
 // later frame arrives. A congested path therefore costs point density, not frame rate.
 package player

@@ -4,6 +4,7 @@
 use crate::bytes::{Read, ReadError, Reader, Writer};
 use crate::code::{self, violation};
 use crate::message::{self, Properties};
+use crate::Version;
 
 /// Location of an object in its track (§1.4.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -141,7 +142,7 @@ pub trait Sink {
 #[derive(Debug, Clone)]
 enum Order {
     Subgroup { header: SubgroupHeader, last: Option<u64>, subgroup: Option<u64>, ended: bool },
-    Fetch { last: Option<Location>, subgroup: Option<u64>, priority: Option<u8> },
+    Fetch { timed_out: bool, last: Option<Location>, subgroup: Option<u64>, priority: Option<u8> },
 }
 
 /// Parses the objects of a data stream after its header.
@@ -159,8 +160,9 @@ impl Parser {
     }
 
     /// Parser of a fetch stream in ascending order (§11.4.4).
-    pub fn fetch() -> Self {
-        Self::new(Order::Fetch { last: None, subgroup: None, priority: None })
+    pub fn fetch(version: Version) -> Self {
+        let timed_out = version >= Version::Draft20;
+        Self::new(Order::Fetch { timed_out, last: None, subgroup: None, priority: None })
     }
 
     fn new(order: Order) -> Self {
@@ -257,14 +259,15 @@ impl Parser {
                     datagram: false,
                 }))
             }
-            Order::Fetch { last, subgroup, priority } => fetched(r, last, subgroup, priority),
+            Order::Fetch { timed_out, last, subgroup, priority } => fetched(r, *timed_out, last, subgroup, priority),
         }
     }
 }
 
 /// Reads the header of a fetch stream entry (§11.4.4).
 fn fetched(
-    r: &mut Reader<'_>, last: &mut Option<Location>, subgroup: &mut Option<u64>, priority: &mut Option<u8>,
+    r: &mut Reader<'_>, timed_out: bool, last: &mut Option<Location>, subgroup: &mut Option<u64>,
+    priority: &mut Option<u8>,
 ) -> Read<Option<ObjectHeader>> {
     let follows = |l: Location| match *last {
         Some(p) if l <= p => Err(violation(format!(
@@ -275,7 +278,7 @@ fn fetched(
     };
     let beyond = || violation("fetch location exceeds 2^64-1");
     let flags = r.varint()?;
-    if flags == 0x8c || flags == 0x10c {
+    if flags == 0x8c || flags == 0x10c || flags == 0x20c && timed_out {
         let l = Location { group: r.varint()?, object: r.varint()? };
         follows(l)?;
         *last = Some(l);

@@ -3,6 +3,7 @@
 use crate::bytes::{Read, ReadError, Reader, Writer};
 use crate::code::{self, violation, WireError};
 use crate::data::Location;
+use crate::Version;
 
 /// Message types (§10).
 #[allow(missing_docs)]
@@ -21,6 +22,8 @@ pub mod kind {
     pub const FETCH: u64 = 0x16;
     pub const FETCH_OK: u64 = 0x18;
     pub const PUBLISH: u64 = 0x1d;
+    /// From draft-20 on.
+    pub const PUBLISH_STATE_NOTIFY: u64 = 0x22;
     /// Appears only in the draft's table; parsed as REQUEST_OK.
     pub const PUBLISH_OK: u64 = 0x1e;
     pub const SUBSCRIBE_NAMESPACE: u64 = 0x50;
@@ -133,14 +136,42 @@ pub enum Filter {
 }
 
 impl Filter {
-    fn encode(self) -> Vec<u8> {
-        let mut w = Writer::new();
+    fn write(self, w: &mut Writer, v: Version) {
+        if v < Version::Draft20 {
+            let mut own = Writer::new();
+            match self {
+                Filter::NextGroup => own.varint(1),
+                Filter::LargestObject => own.varint(2),
+                Filter::From(group) => own.varint(3).varint(group).varint(0),
+            };
+            w.bytes(&own.0);
+            return;
+        }
         match self {
-            Filter::NextGroup => w.varint(1),
-            Filter::LargestObject => w.varint(2),
-            Filter::From(group) => w.varint(3).varint(group).varint(0),
-        };
-        w.0
+            Filter::NextGroup => location_filter(w, v, &[0]),
+            Filter::LargestObject if v >= Version::Draft22 => {
+                w.varint(5);
+            }
+            Filter::LargestObject => location_filter(w, v, &[0, 0]),
+            // In draft-20 two zeros mean the next object.
+            Filter::From(0) if v < Version::Draft22 => location_filter(w, v, &[]),
+            Filter::From(group) => location_filter(w, v, &[group, 0]),
+        }
+    }
+}
+
+/// Writes the value of a location filter: up to four fields, which are the start's group and object,
+/// the number of groups from there to the end, and the last object; one field counts groups back from
+/// the next one (draft-22 §9.20.9).
+fn location_filter(w: &mut Writer, v: Version, fields: &[u64]) {
+    let mut value = Writer::new();
+    for field in fields {
+        value.varint(*field);
+    }
+    if v >= Version::Draft22 {
+        w.varint(fields.len() as u64).raw(&value.0);
+    } else {
+        w.bytes(&value.0);
     }
 }
 
@@ -156,6 +187,7 @@ mod param {
     pub const SUBSCRIBER_PRIORITY: u64 = 0x20;
     pub const FILTER: u64 = 0x21;
     pub const GROUP_ORDER: u64 = 0x22;
+    pub const FILL: u64 = 0x23;
     pub const NEW_GROUP_REQUEST: u64 = 0x32;
     pub const NAMESPACE_PREFIX: u64 = 0x34;
 }
@@ -241,6 +273,8 @@ pub enum Message {
         id: u64,
         parameters: Parameters,
     },
+    /// PUBLISH_STATE_NOTIFY.
+    State(Parameters),
     Namespace {
         added: bool,
         suffix: Namespace,
@@ -312,10 +346,13 @@ pub struct Subscribe {
     pub delivery_timeout_ms: u64,
     /// Rendezvous timeout in milliseconds; 0 = the relay's default.
     pub rendezvous_ms: u64,
+    /// Also request the newest group on a fetch stream with the same ID; from draft-20 on (draft-22
+    /// §3.4).
+    pub fill: bool,
 }
 
 /// SUBSCRIBE (§10.7).
-pub fn subscribe(id: u64, track: &TrackName, o: &Subscribe) -> Vec<u8> {
+pub fn subscribe(id: u64, track: &TrackName, o: &Subscribe, v: Version) -> Vec<u8> {
     let mut w = Writer::new();
     w.varint(id);
     track.write(&mut w);
@@ -324,18 +361,24 @@ pub fn subscribe(id: u64, track: &TrackName, o: &Subscribe) -> Vec<u8> {
     p.int(param::RENDEZVOUS_TIMEOUT, o.rendezvous_ms);
     p.priority(o.priority);
     if let Some(f) = o.filter {
-        p.begin(param::FILTER).bytes(&f.encode());
+        f.write(p.begin(param::FILTER), v);
+    }
+    if o.fill {
+        let (mut value, mut own) = (Writer::new(), ParameterWriter::new());
+        location_filter(own.begin(param::FILTER), v, &[1]);
+        own.finish(&mut value);
+        p.begin(param::FILL).bytes(&value.0);
     }
     p.finish(&mut w);
     message(kind::SUBSCRIBE, w)
 }
 
 /// REQUEST_UPDATE that moves a subscription's start to a group (§10.9, §5.1.2).
-pub fn start_update(id: u64, group: u64) -> Vec<u8> {
+pub fn start_update(id: u64, group: u64, v: Version) -> Vec<u8> {
     let mut w = Writer::new();
     w.varint(id);
     let mut p = ParameterWriter::new();
-    p.begin(param::FILTER).bytes(&Filter::From(group).encode());
+    Filter::From(group).write(p.begin(param::FILTER), v);
     p.finish(&mut w);
     message(kind::REQUEST_UPDATE, w)
 }
@@ -350,7 +393,7 @@ pub fn new_group_update(id: u64, group: u64) -> Vec<u8> {
     message(kind::REQUEST_UPDATE, w)
 }
 
-/// Joining FETCH of the group with the subscription's largest object (§10.12.2).
+/// Joining FETCH of the group with the subscription's largest object (§10.12.2); draft-18 only.
 pub fn joining_fetch(id: u64, joining: u64, priority: Option<u8>) -> Vec<u8> {
     let mut w = Writer::new();
     w.varint(id).varint(2).varint(joining).varint(0);
@@ -362,8 +405,19 @@ pub fn joining_fetch(id: u64, joining: u64, priority: Option<u8>) -> Vec<u8> {
 
 /// FETCH of the objects from `first` up to, but not including, `end`. If `end`'s object is 0, its
 /// whole group is included (§10.12.1).
-pub fn fetch(id: u64, track: &TrackName, first: Location, end: Location, priority: Option<u8>) -> Vec<u8> {
+pub fn fetch(id: u64, track: &TrackName, first: Location, end: Location, priority: Option<u8>, v: Version) -> Vec<u8> {
     let mut w = Writer::new();
+    if v >= Version::Draft20 {
+        w.varint(id);
+        track.write(&mut w);
+        let mut p = ParameterWriter::new();
+        p.priority(priority);
+        let range = [first.group, first.object, end.group.saturating_sub(first.group), end.object.saturating_sub(1)];
+        let fields = if end.object == 0 { &range[..3] } else { &range[..] };
+        location_filter(p.begin(param::FILTER), v, fields);
+        p.finish(&mut w);
+        return message(kind::FETCH, w);
+    }
     w.varint(id).varint(1);
     track.write(&mut w);
     w.varint(first.group).varint(first.object).varint(end.group).varint(end.object);
@@ -444,9 +498,24 @@ const UPDATE_SCOPE: &[u64] = &[
     param::NAMESPACE_PREFIX,
 ];
 
+/// PUBLISH_OK and others from draft-20 on.
+const OK_SCOPE_20: &[u64] = &[param::EXPIRES, param::LARGEST_OBJECT];
+const UPDATE_SCOPE_20: &[u64] = &[
+    param::OBJECT_DELIVERY_TIMEOUT,
+    param::AUTHORIZATION_TOKEN,
+    param::SUBGROUP_DELIVERY_TIMEOUT,
+    param::FORWARD,
+    param::SUBSCRIBER_PRIORITY,
+    param::FILTER,
+    param::FILL,
+    param::NEW_GROUP_REQUEST,
+    param::NAMESPACE_PREFIX,
+];
+const STATE_SCOPE: &[u64] = &[param::LARGEST_OBJECT, param::FORWARD, param::FILTER];
+
 /// Reads parameters. Unknown, repeated and misplaced ones are violations, since they cannot be
 /// skipped (§10.2).
-fn parameters(r: &mut Reader<'_>, scope: &[u64]) -> Read<Parameters> {
+fn parameters(r: &mut Reader<'_>, scope: &[u64], v: Version) -> Read<Parameters> {
     let mut p = Parameters::default();
     let count = r.int(MAX_MESSAGE as u64, "number of parameters")?;
     let mut last = 0u64;
@@ -469,8 +538,16 @@ fn parameters(r: &mut Reader<'_>, scope: &[u64]) -> Read<Parameters> {
                 }
                 r.bytes(MAX_MESSAGE, "length of the authorization token")?;
             }
+            param::FILTER if v >= Version::Draft22 => {
+                for _ in 0..r.int(5, "location filter type")? % 5 {
+                    r.varint()?;
+                }
+            }
             param::FILTER => {
                 r.bytes(MAX_MESSAGE, "length of the filter")?;
+            }
+            param::FILL => {
+                r.bytes(MAX_MESSAGE, "length of the fill parameters")?;
             }
             param::LARGEST_OBJECT => p.largest = Some(location(r)?),
             param::FORWARD => match r.u8()? {
@@ -612,8 +689,14 @@ fn read_error(r: &mut Reader<'_>) -> Read<Message> {
     Ok(Message::Error { code, reason })
 }
 
-fn known(kind: u64) -> bool {
+fn known(kind: u64, v: Version) -> bool {
     use kind::*;
+    if kind == PUBLISH_STATE_NOTIFY {
+        return v >= Version::Draft20;
+    }
+    if kind == PUBLISH_OK {
+        return v < Version::Draft20;
+    }
     [
         REQUEST_UPDATE,
         SUBSCRIBE_OK,
@@ -624,7 +707,6 @@ fn known(kind: u64) -> bool {
         NAMESPACE_DONE,
         GOAWAY,
         FETCH_OK,
-        PUBLISH_OK,
         SETUP,
     ]
     .contains(&kind)
@@ -637,9 +719,9 @@ fn request(kind: u64) -> bool {
 }
 
 /// Parses the payload of a message, which must end with its last field.
-pub fn parse(kind: u64, payload: &[u8]) -> Result<Message, WireError> {
+pub fn parse(kind: u64, payload: &[u8], v: Version) -> Result<Message, WireError> {
     let r = &mut Reader::new(payload);
-    let parsed = parse_fields(kind, r).and_then(|m| {
+    let parsed = parse_fields(kind, r, v).and_then(|m| {
         if r.left() > 0 && !matches!(m, Message::Request(_)) {
             return Err(violation(format!("{} bytes after the last field of message {kind:#x}", r.left())).into());
         }
@@ -652,29 +734,30 @@ pub fn parse(kind: u64, payload: &[u8]) -> Result<Message, WireError> {
     })
 }
 
-fn parse_fields(kind: u64, r: &mut Reader<'_>) -> Read<Message> {
+fn parse_fields(kind: u64, r: &mut Reader<'_>, v: Version) -> Read<Message> {
+    let since_20 = v >= Version::Draft20;
     Ok(match kind {
         kind::SETUP => read_setup(r)?,
         kind::GOAWAY => {
             let uri = r.string(MAX_URI, "length of the new session URI")?;
             let timeout_ms = r.varint()?;
-            let request = if r.left() > 0 { Some(r.varint()?) } else { None };
+            let request = if r.left() > 0 && !since_20 { Some(r.varint()?) } else { None };
             Message::Goaway { uri, timeout_ms, request }
         }
         kind::SUBSCRIBE_OK => {
             let alias = r.varint()?;
-            let parameters = parameters(r, SUBSCRIBE_OK_SCOPE)?;
+            let parameters = parameters(r, SUBSCRIBE_OK_SCOPE, v)?;
             Message::SubscribeOk { alias, parameters, properties: properties(r.rest(), true)? }
         }
         kind::FETCH_OK => {
             let end_of_track = r.int(1, "end of track")? == 1;
             let end = location(r)?;
-            parameters(r, &[])?;
+            parameters(r, &[], v)?;
             properties(r.rest(), true)?;
             Message::FetchOk { end_of_track, end }
         }
         kind::REQUEST_OK | kind::PUBLISH_OK => {
-            let p = parameters(r, OK_SCOPE)?;
+            let p = parameters(r, if since_20 { OK_SCOPE_20 } else { OK_SCOPE }, v)?;
             properties(r.rest(), true)?;
             Message::Ok(p)
         }
@@ -683,7 +766,12 @@ fn parse_fields(kind: u64, r: &mut Reader<'_>) -> Read<Message> {
             let (code, streams) = (r.varint()?, r.varint()?);
             Message::Done { code, streams, reason: r.string(MAX_REASON, "length of the reason phrase")? }
         }
-        kind::REQUEST_UPDATE => Message::Update { id: r.varint()?, parameters: parameters(r, UPDATE_SCOPE)? },
+        kind::REQUEST_UPDATE => {
+            let id = r.varint()?;
+            let scope = if since_20 { UPDATE_SCOPE_20 } else { UPDATE_SCOPE };
+            Message::Update { id, parameters: parameters(r, scope, v)? }
+        }
+        kind::PUBLISH_STATE_NOTIFY if since_20 => Message::State(parameters(r, STATE_SCOPE, v)?),
         kind::NAMESPACE | kind::NAMESPACE_DONE => {
             Message::Namespace { added: kind == kind::NAMESPACE, suffix: Namespace::read(r)? }
         }
@@ -693,11 +781,11 @@ fn parse_fields(kind: u64, r: &mut Reader<'_>) -> Read<Message> {
 }
 
 /// Reads one message; `Short` if it is incomplete.
-pub fn read(r: &mut Reader<'_>) -> Read<Message> {
+pub fn read(r: &mut Reader<'_>, v: Version) -> Read<Message> {
     let kind = r.varint()?;
-    if !known(kind) {
+    if !known(kind, v) {
         return Err(violation(format!("unknown message type {kind:#x}")).into());
     }
     let length = usize::from(r.u8()?) << 8 | usize::from(r.u8()?);
-    Ok(parse(kind, r.take(length)?)?)
+    Ok(parse(kind, r.take(length)?, v)?)
 }

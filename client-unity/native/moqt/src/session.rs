@@ -6,6 +6,7 @@ use crate::code::{self, violation, RequestError, WireError};
 use crate::data::{Datagram, Location, ObjectHeader, ObjectStatus, Parser, Sink, StreamHeader, SubgroupHeader};
 use crate::message::{self, Filter, Message, Namespace, Parameters, Properties, TrackName, MAX_MESSAGE};
 use crate::pool::BufferPool;
+use crate::Version;
 
 /// Time on the caller's clock, nanoseconds since an arbitrary epoch.
 pub type Nanos = i64;
@@ -243,6 +244,8 @@ pub struct Config {
     pub implementation: String,
     /// Resource limits.
     pub limits: Limits,
+    /// The negotiated draft.
+    pub version: Version,
 }
 
 /// Parameters of a SUBSCRIBE.
@@ -256,7 +259,8 @@ pub struct SubscribeOptions {
     pub delivery_timeout_ms: u64,
     /// Rendezvous timeout in milliseconds.
     pub rendezvous_ms: u64,
-    /// Fetch the newest group along with the subscription (§10.12.2).
+    /// Request the newest group along with the subscription, by a joining FETCH (§10.12.2) or from
+    /// draft-20 on a fill (draft-22 §3.4).
     pub join: bool,
     /// Maximum accepted object size, bytes.
     pub max_object: usize,
@@ -324,7 +328,9 @@ struct Subscription {
     track: TrackName,
     options: SubscribeOptions,
     alias: Option<u64>,
-    largest: bool,
+    largest: Option<Location>,
+    /// Until when the stream of a fill is expected (draft-20).
+    fill: Option<Nanos>,
     join: Option<Request>,
     /// The joining FETCH was rejected before the subscription was accepted.
     rejoin: bool,
@@ -454,6 +460,7 @@ impl Sink for Collecting<'_> {
 /// A client's MOQT session.
 #[derive(Debug)]
 pub struct Session {
+    version: Version,
     limits: Limits,
     pool: Arc<BufferPool>,
     phase: Phase,
@@ -481,6 +488,7 @@ impl Session {
     /// Starts a session on an open connection. Its first outputs send SETUP.
     pub fn new(c: Config, pool: Arc<BufferPool>, now: Nanos) -> Self {
         let mut s = Session {
+            version: c.version,
             phase: Phase::Setup { until: now + c.limits.answer },
             limits: c.limits,
             pool,
@@ -586,11 +594,15 @@ impl Session {
         if !track.valid() || self.closed() {
             return self.fail_early(format!("{track}: invalid track name"));
         }
+        let v = self.version;
+        let fill = o.join && v >= Version::Draft20;
+        let wait = Nanos::try_from(o.rendezvous_ms.min(3_600_000)).unwrap_or(0) * MS;
         let sub = Subscription {
             track: track.clone(),
             options: o,
             alias: None,
-            largest: false,
+            largest: None,
+            fill: fill.then(|| now + self.limits.fetch + wait),
             join: None,
             rejoin: false,
             streams: 0,
@@ -603,11 +615,12 @@ impl Session {
             priority: o.priority,
             delivery_timeout_ms: o.delivery_timeout_ms,
             rendezvous_ms: o.rendezvous_ms,
+            fill,
         };
-        let request =
-            self.ask(now, o.rendezvous_ms, Kind::Subscribe(Box::new(sub)), |id| message::subscribe(id, track, &fields));
+        let kind = Kind::Subscribe(Box::new(sub));
+        let request = self.ask(now, o.rendezvous_ms, kind, |id| message::subscribe(id, track, &fields, v));
         self.tracks.insert(request, (track.clone(), DEFAULT_PRIORITY));
-        if o.join {
+        if o.join && !fill {
             self.join(now, request, o, true);
         }
         request
@@ -615,7 +628,16 @@ impl Session {
 
     fn join(&mut self, now: Nanos, sub: Request, o: SubscribeOptions, again: bool) {
         let kind = Kind::Fetch { joining: Some(sub), max_object: o.max_object, again, complete: false, data: None };
-        let id = self.ask(now, o.rendezvous_ms, kind, |id| message::joining_fetch(id, sub.0, o.priority));
+        let v = self.version;
+        let range = self.subscription(sub).and_then(|s| s.largest.map(|l| (s.track.clone(), l)));
+        let id = match range {
+            Some((track, last)) if v >= Version::Draft20 => {
+                let first = Location { group: last.group, object: 0 };
+                let end = Location { object: last.object + 1, ..last };
+                self.ask(now, 0, kind, |id| message::fetch(id, &track, first, end, o.priority, v))
+            }
+            _ => self.ask(now, o.rendezvous_ms, kind, |id| message::joining_fetch(id, sub.0, o.priority)),
+        };
         if let Some(s) = self.subscription(sub) {
             s.join = Some(id);
         }
@@ -632,7 +654,8 @@ impl Session {
     /// Moves a subscription's start to `group`: earlier groups are sent only if already in flight
     /// (§10.9). Does nothing once the peer has rejected an update or left too many unanswered.
     pub fn start_at(&mut self, request: Request, group: u64) {
-        self.update(request, |id| message::start_update(id, group));
+        let v = self.version;
+        self.update(request, |id| message::start_update(id, group, v));
     }
 
     /// Asks the publisher to begin `group`, or any group if 0 (§10.2.14). The track's properties must
@@ -704,7 +727,8 @@ impl Session {
             return self.fail_early(format!("{track}: invalid track name"));
         }
         let kind = Kind::Fetch { joining: None, max_object, again: false, complete: false, data: None };
-        let request = self.ask(now, 0, kind, |id| message::fetch(id, track, first, end, priority));
+        let v = self.version;
+        let request = self.ask(now, 0, kind, |id| message::fetch(id, track, first, end, priority, v));
         self.tracks.insert(request, (track.clone(), DEFAULT_PRIORITY));
         request
     }
@@ -839,7 +863,11 @@ impl Session {
             _ => None,
         });
         let early = self.early.front().map(|e| e.since + self.limits.orphan);
-        self.requests.values().filter_map(|a| a.until).chain(orphans).chain(early).chain(phase).min()
+        let fills = self.requests.values().filter_map(|a| match &a.kind {
+            Kind::Subscribe(s) => s.fill,
+            _ => None,
+        });
+        self.requests.values().filter_map(|a| a.until).chain(fills).chain(orphans).chain(early).chain(phase).min()
     }
 
     /// Handles the passage of time.
@@ -868,6 +896,14 @@ impl Session {
             self.requests.iter().filter(|(_, a)| a.until.is_some_and(|t| now >= t)).map(|(r, _)| *r).collect();
         for request in late {
             self.timed_out(now, request);
+        }
+        for (request, pending) in &mut self.requests {
+            if let Kind::Subscribe(s) = &mut pending.kind {
+                if s.fill.is_some_and(|t| now >= t) {
+                    s.fill = None;
+                    self.events.push_back(Event::Fetched { request: *request });
+                }
+            }
         }
     }
 
@@ -900,7 +936,7 @@ impl Session {
             let again = again && error.code != code::request::TIMEOUT;
             if again && s.alias.is_none() {
                 s.rejoin = true;
-            } else if again && s.largest {
+            } else if again && s.largest.is_some() {
                 let o = s.options;
                 self.join(now, sub, o, false);
             } else {
@@ -979,7 +1015,7 @@ impl Session {
             }
             Stream::ControlIn(mut buf) => {
                 buf.extend_from_slice(chunk);
-                while let Some(m) = next_message(&mut buf)? {
+                while let Some(m) = next_message(&mut buf, self.version)? {
                     self.control(m)?;
                 }
                 if !self.closed() {
@@ -990,7 +1026,7 @@ impl Session {
             Stream::Request(request, mut buf) => {
                 buf.extend_from_slice(chunk);
                 loop {
-                    let m = next_message(&mut buf)?;
+                    let m = next_message(&mut buf, self.version)?;
                     // Put the stream back first, since the handler may end it by its key.
                     self.streams.insert(key, Stream::Request(request, Vec::new()));
                     let Some(m) = m else { break };
@@ -1004,7 +1040,7 @@ impl Session {
             }
             Stream::PeerRequest(mut buf) => {
                 buf.extend_from_slice(chunk);
-                match next_message(&mut buf)? {
+                match next_message(&mut buf, self.version)? {
                     None => {
                         self.streams.insert(key, Stream::PeerRequest(buf));
                         Ok(())
@@ -1060,7 +1096,14 @@ impl Session {
                 Ok(())
             }
             StreamHeader::Fetch(id) => {
-                let (request, sealing) = (Request(id), self.limits.sealing);
+                let (request, version, sealing) = (Request(id), self.version, self.limits.sealing);
+                if let Some(s) = self.subscription(request).filter(|s| s.fill.is_some()) {
+                    s.fill = None;
+                    s.streams = s.streams.saturating_add(1);
+                    s.open.insert(key);
+                    let objects = Collector::new(request, request, true, s.options.max_object + sealing, u64::MAX);
+                    return self.data(now, key, Parser::fetch(version), objects, rest);
+                }
                 let Some(PendingRequest {
                     kind: Kind::Fetch { joining, max_object, complete: false, data: data @ None, .. },
                     ..
@@ -1072,7 +1115,7 @@ impl Session {
                 *data = Some(key);
                 let owner = joining.unwrap_or(request);
                 let objects = Collector::new(request, owner, true, *max_object + sealing, u64::MAX);
-                self.data(now, key, Parser::fetch(), objects, rest)
+                self.data(now, key, Parser::fetch(version), objects, rest)
             }
             StreamHeader::Subgroup(h) => match self.aliases.get(&h.alias) {
                 Some(&request) => self.begin_subgroup(now, key, request, h, rest),
@@ -1146,9 +1189,10 @@ impl Session {
     fn malformed(&mut self, now: Nanos, key: StreamKey, objects: Collector, reason: String) {
         self.counters.malformed += 1;
         let (request, owner) = (objects.request, objects.owner);
+        let filled = objects.fetched && self.subscription(request).is_some();
         self.data_over(now, key, objects, Some(false));
-        if request != owner {
-            return; // a joining FETCH: dropped silently
+        if request != owner || filled {
+            return; // a joining FETCH or fill: dropped silently
         }
         if let Some(PendingRequest { stream, kind, .. }) = self.requests.remove(&request) {
             self.end_request(stream);
@@ -1166,11 +1210,21 @@ impl Session {
     /// early, false if this side did.
     fn data_over(&mut self, now: Nanos, key: StreamKey, objects: Collector, cut: Option<bool>) {
         let (request, group, subgroup) = (objects.request, objects.group, objects.subgroup);
+        let fetched = objects.fetched;
         self.give_back(objects);
         match self.requests.get_mut(&request) {
             Some(PendingRequest { kind: Kind::Subscribe(s), .. }) => {
                 s.open.remove(&key);
-                if let Some(remote) = cut {
+                if fetched {
+                    // A fill that was refused has no object: fetch the group instead.
+                    let again = cut.is_some() && subgroup.is_none() && s.largest.is_some();
+                    let o = s.options;
+                    if again {
+                        self.join(now, request, o, false);
+                    } else {
+                        self.events.push_back(Event::Fetched { request });
+                    }
+                } else if let Some(remote) = cut {
                     self.events.push_back(Event::Cut { request, group, subgroup, remote });
                 }
                 self.check_done(request);
@@ -1292,7 +1346,7 @@ impl Session {
             }
             (Phase::Setup { .. }, _) => Err(violation("the control stream does not begin with SETUP")),
             (_, Message::Goaway { .. }) if self.goaway => Err(violation("a second GOAWAY")),
-            (_, Message::Goaway { request: None, .. }) => {
+            (_, Message::Goaway { request: None, .. }) if self.version < Version::Draft20 => {
                 Err(violation("GOAWAY on the control stream without a request ID"))
             }
             (_, Message::Goaway { request: Some(id), .. }) if id % 2 == 1 => Err(WireError {
@@ -1336,6 +1390,10 @@ impl Session {
                 s.done = Some((streams, Ended { code, reason }));
                 pending.until = Some(now + self.limits.done);
                 self.check_done(request);
+            }
+            (Kind::Subscribe(_), Message::State(_)) if answered => {} // only informs
+            (Kind::Subscribe(_), Message::Update { .. }) if self.version >= Version::Draft20 => {
+                return Err(violation("the publisher changes a subscription"));
             }
             (Kind::Subscribe(_) | Kind::Publish { .. }, Message::Update { id, .. }) if answered && id % 2 == 0 => {
                 return Err(WireError {
@@ -1428,13 +1486,14 @@ impl Session {
         *answered = true;
         *until = None;
         s.alias = Some(alias);
-        s.largest = p.largest.is_some();
+        s.largest = p.largest;
+        let unfilled = p.largest.is_none() && s.fill.take().is_some();
         let (options, rejoin) = (s.options, std::mem::take(&mut s.rejoin));
         self.aliases.insert(alias, request);
         self.events.push_back(Event::Subscribed { request, largest: p.largest, properties });
         if rejoin && p.largest.is_some() {
             self.join(now, request, options, false);
-        } else if rejoin {
+        } else if rejoin || unfilled {
             self.events.push_back(Event::Fetched { request });
         }
         // Streams that arrived before their alias was known.
@@ -1475,9 +1534,9 @@ impl Collector {
 }
 
 /// Removes the next complete message from a stream's buffer.
-fn next_message(buf: &mut Vec<u8>) -> Result<Option<Message>, WireError> {
+fn next_message(buf: &mut Vec<u8>, v: Version) -> Result<Option<Message>, WireError> {
     let mut r = Reader::new(buf);
-    match message::read(&mut r) {
+    match message::read(&mut r, v) {
         Ok(m) => {
             let used = r.pos();
             buf.drain(..used);

@@ -125,7 +125,7 @@ fn parse(b: &[u8], pieces: &[usize]) -> Option<(Found, bool)> {
     let mut r = moqt::bytes::Reader::new(b);
     let mut parser = match StreamHeader::read(&mut r).ok()? {
         StreamHeader::Subgroup(h) => Parser::subgroup(h),
-        StreamHeader::Fetch(_) => Parser::fetch(),
+        StreamHeader::Fetch(_) => Parser::fetch(Version::Draft18),
         _ => return None,
     };
     let mut rest = &b[r.pos()..];
@@ -157,8 +157,10 @@ proptest! {
 
     #[test]
     fn any_message(k in 0u64..0x60, b: Vec<u8>) {
-        let _ = message::parse(k, &b);
-        let _ = message::parse(kind::SETUP, &b);
+        for v in Version::ALL {
+            let _ = message::parse(k, &b, v);
+            let _ = message::parse(kind::SETUP, &b, v);
+        }
         let _ = Datagram::parse(&b);
     }
 }

@@ -49,8 +49,17 @@ impl Peer {
     }
 
     fn with(limits: Limits) -> Self {
-        let config =
-            Config { path: "/demo".into(), authority: "relay:4443".into(), implementation: "test".into(), limits };
+        Self::of(limits, Version::Draft18)
+    }
+
+    fn of(limits: Limits, version: Version) -> Self {
+        let config = Config {
+            path: "/demo".into(),
+            authority: "relay:4443".into(),
+            implementation: "test".into(),
+            limits,
+            version,
+        };
         let mut p = Peer {
             s: Session::new(config, Arc::default(), 0),
             now: 0,
@@ -64,7 +73,11 @@ impl Peer {
     }
 
     fn open() -> Self {
-        let mut p = Self::new();
+        Self::speaking(Version::Draft18)
+    }
+
+    fn speaking(version: Version) -> Self {
+        let mut p = Self::of(Limits::default(), version);
         let control = p.s.accept_uni();
         p.send(control, &message(kind::SETUP, &[]));
         assert_eq!(p.events(), [Event::Ready { implementation: String::new() }]);
@@ -215,6 +228,80 @@ fn joining_fetch_refused_before_subscribe_ok() {
     assert_eq!(p.local[&again].sent[..], message(kind::FETCH, &fields(&[4, 2, 0, 0, 0])));
     p.send(again, &message(kind::REQUEST_ERROR, &fields(&[0x32, 0, 0])));
     assert!(matches!(p.events()[..], [Event::Subscribed { .. }, Event::Fetched { .. }]));
+}
+
+/// SUBSCRIBE_OK with alias 7 and, if there is one, the largest object.
+fn accepted(largest: Option<u64>) -> Vec<u8> {
+    match largest {
+        Some(group) => message(kind::SUBSCRIBE_OK, &fields(&[7, 1, 9, group, 0])),
+        None => message(kind::SUBSCRIBE_OK, &fields(&[7, 0])),
+    }
+}
+
+/// The header of the fill of request 0 and one of its objects, of group 5.
+fn filling() -> Vec<u8> {
+    let mut w = Writer::new();
+    w.varint(5).varint(0).varint(0x1c).varint(5).varint(0).u8(128).varint(4).raw(b"past");
+    w.0
+}
+
+#[test]
+fn subscribe_with_fill() {
+    for v in [Version::Draft20, Version::Draft22] {
+        let mut p = Peer::speaking(v);
+        let r = p.subscribe(true);
+        let subscribe = p.request(0);
+        assert_eq!(p.order.len(), 2, "{v:?}: one request beside the control stream");
+        let k = p.s.accept_uni();
+        p.send(k, &filling()); // may arrive before SUBSCRIBE_OK
+        p.send(subscribe, &accepted(Some(5)));
+        assert_eq!(objects(&p.events()), [(5, 0, 4, true)]);
+        p.s.finished(p.now, k);
+        assert_eq!(p.events(), [Event::Fetched { request: r }]);
+        p.subgroup(6, &[3]);
+        assert_eq!(objects(&p.events()), [(6, 0, 3, false)]);
+        // PUBLISH_STATE_NOTIFY only informs.
+        p.send(subscribe, &message(kind::PUBLISH_STATE_NOTIFY, &fields(&[0])));
+        assert!(p.closed.is_none());
+    }
+}
+
+#[test]
+fn fill_of_nothing() {
+    let mut p = Peer::speaking(Version::Draft22);
+    let r = p.subscribe(true);
+    let subscribe = p.request(0);
+    p.send(subscribe, &accepted(None));
+    let events = p.events();
+    assert!(
+        matches!(events[..], [Event::Subscribed { largest: None, .. }, Event::Fetched { request }] if request == r)
+    );
+}
+
+#[test]
+fn refused_fill_is_fetched() {
+    let mut p = Peer::speaking(Version::Draft22);
+    p.subscribe(true);
+    let subscribe = p.request(0);
+    p.send(subscribe, &accepted(Some(5)));
+    let k = p.s.accept_uni();
+    p.send(k, &fields(&[5, 0]));
+    p.s.reset(p.now, k);
+    let fetch = p.request(1);
+    // FETCH 2 of track "t" in ["a"], one parameter: the filter from {5, 0} to object 0 of group 5.
+    assert_eq!(p.local[&fetch].sent, message(kind::FETCH, &[2, 1, 1, b'a', 1, b't', 1, 0x21, 4, 5, 0, 0, 0]));
+    assert!(matches!(p.events()[..], [Event::Subscribed { .. }]));
+}
+
+#[test]
+fn fill_that_does_not_come() {
+    let mut p = Peer::speaking(Version::Draft22);
+    let r = p.subscribe(true);
+    let subscribe = p.request(0);
+    p.send(subscribe, &accepted(Some(5)));
+    p.events();
+    p.pass(20_000 * MS);
+    assert_eq!(p.events(), [Event::Fetched { request: r }]);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use moqt::bytes::{Reader, Writer};
 use moqt::data::{ObjectHeader, Parser, Sink, StreamHeader};
 use moqt::message::{self, Message, Parameters, Properties, Subscribe};
-use moqt::{Datagram, Filter, Location, Namespace, ObjectStatus, TrackName};
+use moqt::{Datagram, Filter, Location, Namespace, ObjectStatus, TrackName, Version};
 use serde_json::Value;
 
 fn vectors() -> Value {
@@ -36,10 +36,10 @@ fn varints() {
 fn sent() {
     let v = &vectors()["sent"];
     let plain = Subscribe::default();
-    assert_eq!(message::subscribe(4, &track(), &plain), hex(&v["subscribe"]));
+    assert_eq!(message::subscribe(4, &track(), &plain, Version::Draft18), hex(&v["subscribe"]));
     assert_eq!(message::joining_fetch(6, 4, Some(16)), hex(&v["joiningFetch"]));
     assert_eq!(message::subscribe_namespace(8, &Namespace::new(["holocast"])), hex(&v["subscribeNamespace"]));
-    assert_eq!(message::start_update(12, 1_763_665_200_123), hex(&v["startUpdate"]));
+    assert_eq!(message::start_update(12, 1_763_665_200_123, Version::Draft18), hex(&v["startUpdate"]));
     assert_eq!(message::publish(10, &track(), 3, None), hex(&v["publish"]));
     assert_eq!(message::request_error(3, "no"), hex(&v["requestError"]));
     assert_eq!(message::request_ok(), hex(&v["requestOk"]));
@@ -55,8 +55,9 @@ fn parameters() {
         priority: Some(16),
         delivery_timeout_ms: 500,
         rendezvous_ms: 20_000,
+        fill: false,
     };
-    let b = message::subscribe(0, &TrackName::new(Namespace::default(), "t"), &o);
+    let b = message::subscribe(0, &TrackName::new(Namespace::default(), "t"), &o, Version::Draft18);
     // SUBSCRIBE, 17 bytes: request 0, no namespace, "t", 4 parameters: 0x02, +2, +0x1c, +1.
     let want = [3, 0, 17, 0, 0, 1, b't', 4, 2, 0x81, 0xf4, 2, 0xc0, 0x4e, 0x20, 0x1c, 16, 1, 1, 2];
     assert_eq!(b, want);
@@ -68,10 +69,10 @@ fn received() {
     let read = |name: &str| {
         let b = hex(&v[name]);
         let mut r = Reader::new(&b);
-        let m = message::read(&mut r).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let m = message::read(&mut r, Version::Draft18).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(r.left(), 0);
         for n in 0..b.len() {
-            assert!(message::read(&mut Reader::new(&b[..n])).is_err(), "{name} cut at {n}");
+            assert!(message::read(&mut Reader::new(&b[..n]), Version::Draft18).is_err(), "{name} cut at {n}");
         }
         m
     };
@@ -127,7 +128,7 @@ fn stream(b: &[u8], piece: usize) -> Vec<(u64, u64, u64, ObjectStatus, usize)> {
     let mut r = Reader::new(b);
     let mut parser = match StreamHeader::read(&mut r).unwrap() {
         StreamHeader::Subgroup(h) => Parser::subgroup(h),
-        StreamHeader::Fetch(6) => Parser::fetch(),
+        StreamHeader::Fetch(6) => Parser::fetch(Version::Draft18),
         h => panic!("{h:?}"),
     };
     let mut seen = Seen::default();
@@ -173,4 +174,41 @@ fn datagrams() {
     let d = Datagram::parse(&status).unwrap().unwrap();
     assert_eq!((d.object, d.status, d.payload.len()), (3, ObjectStatus::EndOfTrack, 0));
     assert_eq!(Datagram::parse(&hex(&v["padding"])), Ok(None));
+}
+
+/// Messages that draft-20 and -22 changed.
+#[test]
+fn since_20() {
+    for (name, v) in [("20", Version::Draft20), ("22", Version::Draft22)] {
+        let vectors = &vectors()["drafts"][name];
+        let sent = &vectors["sent"];
+        let from = |filter, fill| Subscribe { filter: Some(filter), fill, ..Subscribe::default() };
+        let at = |group, object| Location { group, object };
+        for (name, message) in [
+            ("subscribeAndFill", message::subscribe(4, &track(), &from(Filter::LargestObject, true), v)),
+            ("subscribeNextGroup", message::subscribe(4, &track(), &from(Filter::NextGroup, false), v)),
+            ("subscribeFromStart", message::subscribe(4, &track(), &from(Filter::From(0), false), v)),
+            ("startUpdate", message::start_update(12, 1_763_665_200_123, v)),
+            ("fetchGroups", message::fetch(6, &track(), at(300, 0), at(301, 0), Some(16), v)),
+            ("fetchObjects", message::fetch(6, &track(), at(300, 2), at(300, 201), Some(16), v)),
+        ] {
+            assert_eq!(message, hex(&sent[name]), "{v:?} {name}");
+        }
+        let read = |name: &str| {
+            let b = hex(&vectors["received"][name]);
+            for n in 0..b.len() {
+                assert!(message::read(&mut Reader::new(&b[..n]), v).is_err(), "{name} cut at {n}");
+            }
+            message::read(&mut Reader::new(&b), v)
+        };
+        let state = Parameters { largest: Some(at(300, 2)), forward: Some(false) };
+        assert_eq!(read("state"), Ok(Message::State(state)));
+        assert_eq!(read("requestOk"), Ok(Message::Ok(Parameters::default())));
+        let forward = Parameters { largest: None, forward: Some(true) };
+        assert_eq!(read("update"), Ok(Message::Update { id: 1, parameters: forward }));
+        // FORWARD moved from PUBLISH_OK to REQUEST_UPDATE.
+        assert!(message::parse(message::kind::REQUEST_OK, &[1, 0x10, 0], v).is_err());
+        assert!(message::parse(message::kind::PUBLISH_STATE_NOTIFY, &[0], v).is_ok());
+    }
+    assert!(message::parse(message::kind::PUBLISH_STATE_NOTIFY, &[0], Version::Draft18).is_err());
 }

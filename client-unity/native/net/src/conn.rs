@@ -44,6 +44,15 @@ pub(crate) struct Dialled {
     observed: Arc<Observed>,
 }
 
+impl Dialled {
+    /// The negotiated draft.
+    pub(crate) fn version(&self) -> moqt::Version {
+        let data = self.connection.handshake_data();
+        let data = data.and_then(|d| d.downcast::<quinn::crypto::rustls::HandshakeData>().ok());
+        data.and_then(|d| d.protocol).and_then(|p| moqt::Version::of(&p)).unwrap_or_default()
+    }
+}
+
 fn transport(observed: Arc<Observed>) -> Result<TransportConfig, NetError> {
     let mut t = TransportConfig::default();
     let idle = Duration::from_secs(5).try_into().map_err(|_| NetError::new(Failure::System, "invalid idle timeout"))?;

@@ -47,12 +47,16 @@ pub(crate) fn explain(e: &quinn::ConnectionError, authority: &str, open: bool) -
                     let why = crate::trust::reason(&t.reason);
                     NetError::new(Failure::Certificate, format!("the certificate of {authority} is not trusted: {why}"))
                 }
-                Some(NO_APPLICATION_PROTOCOL) => broke(format!("{authority} does not speak moqt-18")),
+                Some(NO_APPLICATION_PROTOCOL) => {
+                    broke(format!("{authority} does not speak moqt-22, moqt-20 or moqt-18"))
+                }
                 _ => broke(format!("the connection to {authority} failed: {t}")),
             }
         }
         ConnectionClosed(c) => match u64::from(c.error_code) {
-            code if code == 0x100 + NO_APPLICATION_PROTOCOL => broke(format!("{authority} does not speak moqt-18")),
+            code if code == 0x100 + NO_APPLICATION_PROTOCOL => {
+                broke(format!("{authority} does not speak moqt-22, moqt-20 or moqt-18"))
+            }
             _ => broke(format!("{authority} closed the connection: {c}")),
         },
         ApplicationClosed(c) => {

@@ -348,6 +348,7 @@ impl<A: App + 'static> Reconnector<A> {
             authority: place.target.authority.clone(),
             implementation: o.implementation.clone(),
             limits: Limits { sealing: o.sealing, ..Limits::default() },
+            version: d.version(),
         };
         let session = Session::new(config, o.pool.clone(), self.driver.now());
         let link = self.next_link;

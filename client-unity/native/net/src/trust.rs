@@ -47,7 +47,7 @@ pub(crate) fn tls(pinned: Option<Hash>) -> Result<ClientConfig, NetError> {
             builder.with_root_certificates(roots).with_no_client_auth()
         }
     };
-    config.alpn_protocols = vec![moqt::ALPN.to_vec()];
+    config.alpn_protocols = moqt::Version::ALL.iter().map(|v| v.alpn().to_vec()).collect();
     Ok(config)
 }
 

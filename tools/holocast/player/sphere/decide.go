@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"slices"
 	"time"
 
 	"holocast/internal/catalog"
@@ -186,6 +187,15 @@ func (v *Viewer) decideNext(now time.Time) (actions []action) {
 		}}))
 	}
 	for tile, w := range wanted {
+		if s := v.unending(key{tile, w.quality}); s != nil {
+			s.last, s.priority = 0, w.priority
+			v.subs[tile] = s
+			actions = append(actions, v.update(s, moqt.Parameters{
+				SubscriberPriority: &w.priority,
+				Filter:             &moqt.Filter{Type: wire.FilterAbsoluteStart, Start: moqt.Location{Group: s.first}},
+			}))
+			continue
+		}
 		s := &subscription{key: key{tile, w.quality}, first: id, priority: w.priority}
 		v.subs[tile] = s
 		actions = append(
@@ -203,6 +213,18 @@ func (v *Viewer) decideNext(now time.Time) (actions []action) {
 	}
 	v.ending = keep
 	return actions
+}
+
+// unending removes and returns a subscription that was to end, or nil if there is none or the publisher
+// ends it. The session allows only one subscription of a track. The caller holds v.mu.
+func (v *Viewer) unending(k key) *subscription {
+	for i, s := range v.ending {
+		if s.key == k && s.sub != nil && s.sub.Err() == nil && !s.sub.EndsWithFilter() {
+			v.ending = slices.Delete(v.ending, i, i+1)
+			return s
+		}
+	}
+	return nil
 }
 
 // minGain is the fraction of the plan's loss that a quality change must avoid to be worth its two

@@ -1,319 +1,183 @@
 //! A publisher and a viewer built on moqtap-client, for any MOQT relay. They announce and withdraw
-//! namespaces, subscribe, and fetch both cached and uncached groups. The program prints one line,
-//! or the step that failed.
+//! namespaces, subscribe, fetch both cached and uncached groups, and join late. The program prints
+//! one line, or the step that failed. With `vectors` it checks messages instead: moqtap-codec must
+//! decode each and encode it to the same bytes.
 
 use std::env;
-use std::error::Error;
+use std::io::{stdin, BufRead};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use moqtap_client::draft18::connection::{
-    ClientConfig, Connection, ConnectionError, RequestStream, TransportType,
-};
-use moqtap_codec::dispatch::{AnyFetchHeader, AnySubgroupHeader};
-use moqtap_codec::draft18::data_stream::{
-    FetchHeader, FetchObjectHeader, GroupOrder, SubgroupHeader, SubgroupObject,
-};
-use moqtap_codec::draft18::message::{
-    ControlMessage, FetchOk, FetchPayload, RequestError, SubscribeOk,
-};
-use moqtap_codec::types::TrackNamespace;
-use moqtap_codec::varint::VarInt;
-use moqtap_codec::version::DraftVersion;
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+mod draft18 {
+    use moqtap_client::draft18 as client;
+    use moqtap_codec::dispatch::AnyFetchHeader::Draft18 as AnyFetch;
+    use moqtap_codec::dispatch::AnySubgroupHeader::Draft18 as AnySubgroup;
+    use moqtap_codec::draft18 as codec;
+    use moqtap_codec::draft18::message::FetchPayload;
+    use moqtap_codec::version::DraftVersion;
 
-/// Objects per group.
-const OBJECTS: u64 = 4;
-/// A group that can only be fetched.
-const STORED: u64 = 5;
-/// The group sent to subscribers.
-const LIVE: u64 = 9;
-/// REQUEST_ERROR code for a FETCH without objects (§10.6).
-const INVALID_RANGE: u64 = 0x11;
-/// Subgroup header type (§11.4.2): subgroup 0, with priority, last in its group.
-const SUBGROUP: u8 = 0x18;
-/// Serialization flags (§11.4.4.1) for an object with group, object ID and priority, and for the
-/// next one in its group.
-const FIRST: u64 = 0x1c;
-const NEXT: u64 = 0;
+    const DRAFT: DraftVersion = DraftVersion::Draft18;
+    /// Object ID in the End Location of FETCH_OK, exclusive.
+    const END_OBJECT: u64 = OBJECTS;
 
-fn field(text: &str) -> Vec<u8> {
-    text.as_bytes().to_vec()
-}
-
-fn int(v: u64) -> VarInt {
-    VarInt::from_u64_moqt(v)
-}
-
-fn namespace() -> TrackNamespace {
-    TrackNamespace(vec![field("moqtap"), field("one")])
-}
-
-/// An object's payload, unique per object.
-fn payload(group: u64, object: u64) -> Vec<u8> {
-    (0..2000)
-        .map(|i| (group * 31 + object * 7 + i) as u8)
-        .collect()
-}
-
-async fn connect(addr: &str) -> Result<Connection> {
-    let config = ClientConfig {
-        draft: DraftVersion::Draft18,
-        transport: TransportType::Quic,
-        skip_cert_verification: true,
-        ca_certs: Vec::new(),
-        setup_parameters: Vec::new(),
-    };
-    Ok(Connection::connect(addr, config).await?)
-}
-
-/// Waits for REQUEST_OK.
-async fn accepted(conn: &mut Connection, stream: &mut RequestStream, what: &str) -> Result<()> {
-    match conn.recv_on_request_stream(stream).await? {
-        ControlMessage::RequestOk(_) => Ok(()),
-        other => Err(format!("{what} was answered with {other:?}").into()),
-    }
-}
-
-/// Announces the namespace and answers the relay's requests. Sends the live group for each message
-/// on `live`, and withdraws the namespace when the channel closes. Returns the number of FETCHes
-/// that the relay forwarded.
-async fn serve(conn: &mut Connection, mut live: mpsc::Receiver<()>) -> Result<usize> {
-    let mut announced = conn.publish_namespace(namespace(), Vec::new()).await?;
-    accepted(conn, &mut announced, "PUBLISH_NAMESPACE").await?;
-    let mut held = Vec::new();
-    let mut fetches = 0;
-    loop {
-        let (message, mut stream) = tokio::select! {
-            request = conn.accept_request_stream() => request?,
-            step = live.recv() => match step {
-                Some(()) => {
-                    send_live(conn).await?;
-                    continue;
-                }
-                None => break,
-            },
-        };
-        match message {
-            ControlMessage::Subscribe(_) => {
-                let ok = SubscribeOk {
-                    track_alias: int(1),
-                    parameters: Vec::new(),
-                    track_properties: Vec::new(),
-                };
-                conn.respond_subscribe_ok(&mut stream, ok).await?;
-            }
-            ControlMessage::Fetch(fetch) => match fetch.fetch_payload {
-                FetchPayload::Standalone {
-                    start_group,
-                    end_group,
-                    ..
-                } if start_group == end_group => {
-                    fetches += 1;
-                    let group = start_group.into_inner();
-                    send_stored(conn, &mut stream, fetch.request_id, group).await?;
-                }
-                // SUBSCRIBE_OK reported no largest object, so there are no earlier groups to join.
-                _ => {
-                    let refusal = RequestError {
-                        error_code: int(INVALID_RANGE),
-                        retry_interval: int(0),
-                        reason_phrase: field("no such objects"),
-                        redirect: None,
-                    };
-                    conn.respond_error(&mut stream, refusal).await?;
-                }
-            },
-            other => return Err(format!("the relay asks for {other:?}").into()),
+    /// The group that a FETCH requests; None for a joining FETCH or several groups.
+    fn stored_group(fetch: &Fetch) -> Option<u64> {
+        match &fetch.fetch_payload {
+            FetchPayload::Standalone {
+                start_group,
+                end_group,
+                ..
+            } if start_group == end_group => Some((*start_group).into_inner()),
+            _ => None,
         }
-        held.push(stream); // dropping it would cancel the request
     }
-    announced.finish().await?;
-    Ok(fetches)
-}
 
-async fn send_live(conn: &Connection) -> Result<()> {
-    let header = SubgroupHeader {
-        header_type: SUBGROUP,
-        track_alias: int(1),
-        group_id: int(LIVE),
-        subgroup_id: int(0),
-        publisher_priority: Some(128),
-    };
-    let mut stream = conn
-        .open_subgroup_stream(&AnySubgroupHeader::Draft18(header))
-        .await?;
-    for id in 0..OBJECTS {
-        let data = payload(LIVE, id);
-        let object = SubgroupObject {
-            object_id: int(id),
-            extension_headers: Vec::new(),
-            payload_length: VarInt::from_usize(data.len()),
-            object_status: None,
-            payload: data,
-        };
-        stream.write_subgroup_object(&object).await?;
-    }
-    Ok(stream.finish().await?)
-}
-
-async fn send_stored(
-    conn: &mut Connection,
-    stream: &mut RequestStream,
-    id: VarInt,
-    group: u64,
-) -> Result<()> {
-    let ok = FetchOk {
-        end_of_track: 0,
-        end_group: int(group),
-        end_object: int(OBJECTS),
-        parameters: Vec::new(),
-        track_properties: Vec::new(),
-    };
-    conn.respond_fetch_ok(stream, ok).await?;
-    let header = AnyFetchHeader::Draft18(FetchHeader { request_id: id });
-    let mut data = conn.open_fetch_stream(&header).await?;
-    for id in 0..OBJECTS {
-        let first = id == 0;
-        let header = FetchObjectHeader {
-            serialization_flags: if first { FIRST } else { NEXT },
-            group_id_delta: first.then(|| int(group)),
-            subgroup_id: None,
-            object_id_delta: first.then(|| int(0)),
-            publisher_priority: first.then_some(128),
-            properties: Vec::new(),
-            payload_length: int(0), // write_fetch_object fills it in
-        };
-        data.write_fetch_object(&header, &payload(group, id))
-            .await?;
-    }
-    Ok(data.finish().await?)
-}
-
-/// Fetches a group and compares every object.
-async fn fetch(conn: &mut Connection, group: u64) -> Result<()> {
-    let mut request = conn
-        .fetch(
-            namespace(),
-            field("track"),
-            int(group),
-            int(0),
-            int(group),
-            int(0),
-            Vec::new(),
-        )
-        .await?;
-    match conn.recv_on_request_stream(&mut request).await? {
-        ControlMessage::FetchOk(ok) if ok.end_group == int(group) => {}
-        other => return Err(format!("FETCH of group {group} was answered with {other:?}").into()),
-    }
-    let (header, mut data) = conn.accept_fetch_stream().await?;
-    match header {
-        AnyFetchHeader::Draft18(header) if header.request_id == request.request_id() => {}
-        other => return Err(format!("unexpected {other:?} on the fetch stream").into()),
-    }
-    data.begin_fetch_objects(GroupOrder::Ascending);
-    for id in 0..OBJECTS {
-        let (object, got) = data.read_fetch_object().await?;
-        if (object.group_id, object.object_id) != (group, id) || got != payload(group, id) {
-            return Err(format!(
-                "fetched {} bytes of {}:{} for {group}:{id}",
-                got.len(),
-                object.group_id,
-                object.object_id
+    async fn request_group(conn: &mut Connection, group: u64) -> Result<RequestStream> {
+        let (group, start) = (int(group), int(0));
+        Ok(conn
+            .fetch(
+                namespace(),
+                field("track"),
+                group,
+                start,
+                group,
+                int(0),
+                Vec::new(),
             )
-            .into());
-        }
+            .await?)
     }
-    match data.read_fetch_object().await {
-        Err(ConnectionError::UnexpectedEnd) => {} // end of stream
-        other => return Err(format!("after group {group}: {other:?}").into()),
+
+    fn flags(v: u64) -> u64 {
+        v
     }
-    request.finish().await?;
-    Ok(())
+
+    fn no_properties() -> Vec<u8> {
+        Vec::new()
+    }
+
+    async fn join(_: &str) -> Result<String> {
+        Ok(String::new())
+    }
+
+    include!("steps.rs");
 }
 
-/// Runs the viewer's steps, concurrently with serve.
-async fn watch(
-    conn: &mut Connection,
-    namespaces: &mut RequestStream,
-    live: &mpsc::Sender<()>,
-) -> Result<()> {
-    match conn.recv_on_request_stream(namespaces).await? {
-        ControlMessage::Namespace(told)
-            if told.namespace_suffix == TrackNamespace(vec![field("one")]) => {}
-        other => return Err(format!("got {other:?} instead of the new namespace").into()),
-    }
-    fetch(conn, STORED).await?;
-    let mut subscription = conn
-        .subscribe(namespace(), field("track"), Vec::new())
-        .await?;
-    match conn.recv_on_request_stream(&mut subscription).await? {
-        ControlMessage::SubscribeOk(_) => {}
-        other => return Err(format!("SUBSCRIBE was answered with {other:?}").into()),
-    }
-    live.send(()).await?;
-    let (header, mut data) = conn.accept_subgroup_stream().await?;
-    if header.group_id() != LIVE {
-        return Err(format!("got {header:?}, not group {LIVE}").into());
-    }
-    for id in 0..OBJECTS {
-        let object = data.read_subgroup_object().await?;
-        if object.object_id != int(id) || object.payload != payload(LIVE, id) {
-            return Err(
-                format!("object {id} of the subscription is {:?}", object.object_id).into(),
-            );
+/// Defines the module of a draft in which late viewers are filled. `$fields` extracts the fields of a
+/// location filter.
+macro_rules! filled {
+    ($draft:ident, $version:ident, $fields:expr) => {
+        mod $draft {
+            use moqtap_client::$draft as client;
+            use moqtap_codec::dispatch::AnyFetchHeader::$version as AnyFetch;
+            use moqtap_codec::dispatch::AnySubgroupHeader::$version as AnySubgroup;
+            use moqtap_codec::kvp::KvpValue;
+            use moqtap_codec::version::DraftVersion;
+            use moqtap_codec::$draft as codec;
+
+            const DRAFT: DraftVersion = DraftVersion::$version;
+
+            /// The group that a FETCH requests; None for other ranges.
+            fn stored_group(fetch: &Fetch) -> Option<u64> {
+                let filter = fetch
+                    .parameters
+                    .iter()
+                    .find(|p| p.key.into_inner() == codec::message::LOCATION_FILTER)?;
+                let KvpValue::Bytes(value) = &filter.value else {
+                    return None;
+                };
+                let fields: Vec<u64> = $fields(codec::message::decode_location_filter(value).ok()?);
+                match fields[..] {
+                    [group, 0, 0] => Some(group),
+                    _ => None,
+                }
+            }
+
+            include!("steps.rs");
+            include!("filled.rs");
         }
-    }
-    fetch(conn, LIVE).await
+    };
 }
 
-async fn run(addr: &str) -> Result<String> {
-    let mut viewer = connect(addr).await?;
-    let prefix = TrackNamespace(vec![field("moqtap")]);
-    let mut namespaces = viewer.subscribe_namespace(prefix, Vec::new()).await?;
-    accepted(&mut viewer, &mut namespaces, "SUBSCRIBE_NAMESPACE").await?;
+filled!(draft20, Draft20, |fields| fields);
+filled!(draft22, Draft22, |(_, fields)| fields);
 
-    let mut publisher = connect(addr).await?;
-    let (live, wanted) = mpsc::channel(1);
-    let serving = tokio::spawn(async move {
-        let fetches = serve(&mut publisher, wanted).await;
-        (publisher, fetches)
-    });
-    if let Err(err) = watch(&mut viewer, &mut namespaces, &live).await {
-        if serving.is_finished() {
-            if let (_, Err(cause)) = serving.await? {
-                return Err(format!("{err}; publisher: {cause}").into());
+/// Decodes a message and returns its encoding by moqtap-codec.
+macro_rules! again {
+    ($draft:ident, $bytes:expr) => {{
+        let mut rest: &[u8] = $bytes;
+        let decoded = moqtap_codec::$draft::message::ControlMessage::decode(&mut rest);
+        match decoded {
+            Err(err) => Err(err.to_string()),
+            Ok(_) if !rest.is_empty() => Err(format!("{} bytes are left", rest.len())),
+            Ok(message) => {
+                let mut encoded = Vec::new();
+                message
+                    .encode(&mut encoded)
+                    .map(|()| encoded)
+                    .map_err(|err| err.to_string())
             }
         }
-        return Err(err);
+    }};
+}
+
+/// Checks lines of draft, name and message in hex from standard input.
+fn vectors() -> Result<String, String> {
+    let mut count = 0;
+    for line in stdin().lock().lines() {
+        let line = line.map_err(|err| err.to_string())?;
+        let fields: Vec<&str> = line.split(' ').collect();
+        let [draft, name, hex] = fields[..] else {
+            return Err(format!("not a vector: {line}"));
+        };
+        let bytes: Vec<u8> = (0..hex.len() / 2)
+            .map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16))
+            .collect::<Result<_, _>>()
+            .map_err(|err| err.to_string())?;
+        let encoded = match draft {
+            "18" => again!(draft18, &bytes),
+            "20" => again!(draft20, &bytes),
+            "22" => again!(draft22, &bytes),
+            _ => return Err(format!("unknown draft {draft}")),
+        }
+        .map_err(|err| format!("draft-{draft}: {name} {hex}: {err}"))?;
+        if encoded != bytes {
+            return Err(format!(
+                "draft-{draft}: {name} {hex} becomes {encoded:02x?}"
+            ));
+        }
+        count += 1;
     }
-    drop(live);
-    let (publisher, fetches) = serving.await?;
-    let fetches = fetches?;
-    match viewer.recv_on_request_stream(&mut namespaces).await? {
-        ControlMessage::NamespaceDone(_) => {}
-        other => return Err(format!("got {other:?} instead of the withdrawal of the namespace").into()),
+    Ok(format!("{count} messages are the same in both directions"))
+}
+
+async fn steps(addr: &str, draft: &str) -> Result<String, String> {
+    let limit = Duration::from_secs(45);
+    let result = match draft {
+        "18" => timeout(limit, draft18::run(addr)).await,
+        "20" => timeout(limit, draft20::run(addr)).await,
+        "22" => timeout(limit, draft22::run(addr)).await,
+        _ => return Err(format!("unknown draft {draft}")),
+    };
+    match result {
+        Ok(result) => result.map_err(|err| err.to_string()),
+        Err(_) => Err("no message within 45 s".into()),
     }
-    publisher.close(0, b"done");
-    viewer.close(0, b"done");
-    Ok(format!(
-        "namespaces, SUBSCRIBE and FETCH, {fetches} of 2 FETCHes passed on to the publisher"
-    ))
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Some(addr) = env::args().nth(1) else {
-        eprintln!("usage: holocast-moqtap HOST:PORT");
-        return ExitCode::from(2);
-    };
-    let result = match timeout(Duration::from_secs(45), run(&addr)).await {
-        Ok(result) => result,
-        Err(_) => Err("no message within 45 s".into()),
+    let args: Vec<String> = env::args().skip(1).collect();
+    let result = match &args[..] {
+        [vectors_] if vectors_ == "vectors" => vectors(),
+        [addr, draft] => steps(addr, draft).await,
+        _ => {
+            eprintln!(
+                "usage: holocast-moqtap HOST:PORT DRAFT\n       holocast-moqtap vectors <LINES"
+            );
+            return ExitCode::from(2);
+        }
     };
     match result {
         Ok(summary) => {
