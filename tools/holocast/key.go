@@ -63,8 +63,7 @@ the new key at once, and viewers that have it notice nothing.`,
 	return c
 }
 
-// keysOf returns the keys of a flag, which names a key file, or of $HOLOCAST_E2E_KEY. It returns nil
-// if there are none.
+// keysOf returns the keys in the key file that a flag names, or in $HOLOCAST_E2E_KEY; nil without either.
 func keysOf(file string) (*secureobjects.KeyFile, error) {
 	text := os.Getenv(secureobjects.KeyVariable)
 	file = cmp.Or(file, strings.TrimPrefix(text, "@"))

@@ -112,7 +112,7 @@ func (l *twoLinks) get(ns *namespace.Namespace, url string) (text string) {
 	return text
 }
 
-// relayReport is what the relay lists of its viewers and tracks.
+// relayReport lists the relay's viewers and tracks.
 type relayReport struct {
 	Viewers []struct {
 		Publishes []string
@@ -153,7 +153,7 @@ func (r relayReport) up(name string) (n int) {
 	return n
 }
 
-// frames returns the frames that the relay has received and sent.
+// frames counts the frames received and sent by the relay.
 func (r relayReport) frames() (in, out uint64) {
 	for _, t := range r.Tracks {
 		if t.Name == "points/0/full" {

@@ -103,7 +103,7 @@ func (d *decrypter) run(ctx context.Context) error {
 			return nil
 		}
 		if err != nil {
-			continue // a damaged part; the reader goes on after it
+			continue // skips a damaged part
 		}
 		if err := d.copy(&o); err != nil {
 			return err
@@ -115,7 +115,7 @@ func (d *decrypter) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// copy decrypts and writes an object. It leaves out those that are refused.
+// copy decrypts and writes an object, unless it is refused.
 func (d *decrypter) copy(o *recording.Object) error {
 	t := d.tracks[o.Track.String()]
 	if t == nil || t.opener == nil || o.EndOnly || wire.ObjectStatus(o.Status) != wire.StatusNormal {

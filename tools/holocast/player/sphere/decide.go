@@ -215,8 +215,8 @@ func (v *Viewer) decideNext(now time.Time) (actions []action) {
 	return actions
 }
 
-// unending removes and returns a subscription that was to end, or nil if there is none or the publisher
-// ends it. The session allows only one subscription of a track. The caller holds v.mu.
+// unending removes and returns a subscription that was to end, or nil without one or if the
+// publisher ends it. The session allows only one subscription of a track. The caller holds v.mu.
 func (v *Viewer) unending(k key) *subscription {
 	for i, s := range v.ending {
 		if s.key == k && s.sub != nil && s.sub.Err() == nil && !s.sub.EndsWithFilter() {

@@ -64,7 +64,7 @@ mod draft18 {
     include!("steps.rs");
 }
 
-/// Defines the module of a draft in which late viewers are filled. `$fields` extracts the fields of a
+/// Defines the module of a draft with fills for late viewers. `$fields` extracts the fields of a
 /// location filter.
 macro_rules! filled {
     ($draft:ident, $version:ident, $fields:expr) => {

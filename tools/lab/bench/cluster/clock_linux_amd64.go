@@ -35,8 +35,8 @@ const (
 )
 
 // stepClock sets the wall clock of one process apart from the machine's, by whole seconds. The process sees
-// a step: Go programs read the time from the vDSO, of which each process has its own copy once that is
-// changed.
+// a step: Go programs read the time from the vDSO, and a process gets its own copy of that when it
+// is changed.
 func stepClock(pid int, by time.Duration) (err error) {
 	mem, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", pid), os.O_RDWR, 0)
 	if err != nil {

@@ -25,7 +25,7 @@ type arrival struct {
 // inFlight bounds the time from a frame's capture to its arrival if nothing fails.
 const inFlight = time.Second
 
-// outage is what a fault did to one viewer.
+// outage is a fault's effect on one viewer.
 type outage struct {
 	lost      int           // frames
 	gap       time.Duration // longest time between two frames, or until the end of the observation
@@ -115,7 +115,7 @@ func milliseconds(d []time.Duration, q float64) float64 {
 	return float64(quantile.Of(d, q).Microseconds()) / 1000
 }
 
-// add adds what a fault did to one viewer, which it affects or not.
+// add adds a fault's effect on one viewer, affected or not.
 func (f *Failover) add(affected bool, o outage) {
 	if affected {
 		f.atAll = append(f.atAll, o)

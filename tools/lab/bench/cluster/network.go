@@ -299,7 +299,7 @@ func await(ctx context.Context, limit time.Duration, what string, ok func() bool
 // poll is the interval between looks at a condition.
 const poll = 10 * time.Millisecond
 
-// clientProcess is a client and what it has reported.
+// clientProcess is a client with its reports.
 type clientProcess struct {
 	cmd    *exec.Cmd
 	orders io.WriteCloser

@@ -61,7 +61,7 @@ type camera struct {
 	P99Ms  float64 `json:"delay_ms_p99"`
 }
 
-// median is the median of a figure over cells. NaN means that there are none.
+// median is the median of a figure over cells. NaN stands for no cells.
 func median(cells []Cell, of func(Cell) float64) float64 {
 	if len(cells) == 0 {
 		return math.NaN()

@@ -116,7 +116,7 @@ const (
 
 	largeBuffer = 4096 // KiB
 
-	// streams is how many stream windows the connection's window has with a stream for each segment:
+	// streams is the connection's window in stream windows, with a stream for each segment:
 	// the paper's QUIC has buffers for each stream.
 	streams = 16
 )
