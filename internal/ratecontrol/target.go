@@ -7,11 +7,15 @@ type Path struct {
 	RTT, MinRTT time.Duration // smoothed, and the least one
 	Bandwidth   float64       // estimate in bit/s; 0 if unknown
 	Delivered   float64       // bits acknowledged in all; 0 if unknown
+	// Limited means that congestion control sends less than the sender has. Frames then wait at the sender.
+	Limited bool
 }
 
 const (
-	// queueing is the queueing delay from which a path counts as full.
+	// queueing is the queueing delay from which a path counts as full, and waiting is the time for which
+	// congestion control has to limit the sender: longer than a key frame takes.
 	queueing = 25 * time.Millisecond
+	waiting  = 200 * time.Millisecond
 	// share is the part of a full path's bandwidth to use while its queue drains.
 	share = 0.8
 	// plateau is the part of a full path's bandwidth to use for a while afterwards, and caution is that
@@ -27,8 +31,8 @@ const (
 	recent = 200 * time.Millisecond
 )
 
-// Target follows a path's capacity: it falls as soon as a queue builds up, and rises while there is
-// none. A path that is not full shows no bandwidth above the rate sent, so its estimate alone does
+// Target follows a path's capacity: it falls as soon as a queue builds up, on the path or at the sender, and
+// rises while there is none. A path that is not full shows no bandwidth above the rate sent, so its estimate alone does
 // not lower the target.
 type Target struct {
 	limit, rate float64
@@ -38,6 +42,7 @@ type Target struct {
 	full     time.Duration // when it was
 	cut      time.Duration // when the rate last fell
 	past     []delivery    // of the time recent
+	free     time.Duration // when congestion control last did not limit the sender
 }
 
 // delivery is the bits delivered until a time.
@@ -56,7 +61,10 @@ func (t *Target) Rate() float64 { return t.rate }
 func (t *Target) Update(now time.Duration, p Path) float64 {
 	bandwidth := t.bandwidth(now, p)
 	limit := t.limit
-	if p.RTT-p.MinRTT > queueing && bandwidth > 0 {
+	if !p.Limited {
+		t.free = now
+	}
+	if (p.RTT-p.MinRTT > queueing || now-t.free >= waiting) && bandwidth > 0 {
 		// A stalled machine looks like a full path of little bandwidth, so the rate halves at most.
 		if t.full == 0 || now-t.cut >= recent {
 			t.cut, t.rate = now, max(min(t.rate, share*bandwidth), t.rate/2)
