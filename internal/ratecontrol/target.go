@@ -19,9 +19,10 @@ const (
 	// share is the part of a full path's bandwidth to use while its queue drains.
 	share = 0.8
 	// plateau is the part of a full path's bandwidth to use for a while afterwards, and caution is that
-	// time.
-	plateau = 0.9
-	caution = time.Second
+	// time. It is longer after congestion control limited the sender, whose estimate varies with the loss.
+	plateau        = 0.9
+	caution        = time.Second
+	limitedCaution = 4 * time.Second
 	// least is the lowest target in bit/s.
 	least = 300_000
 	// recovery is the time in which the target grows by a factor of e once the path has no queue.
@@ -39,7 +40,7 @@ type Target struct {
 	at          time.Duration
 
 	capacity float64       // when the path was last full; 0 = never
-	full     time.Duration // when it was
+	cautious time.Duration // until when it bounds the rate
 	cut      time.Duration // when the rate last fell
 	past     []delivery    // of the time recent
 	free     time.Duration // when congestion control last did not limit the sender
@@ -64,15 +65,19 @@ func (t *Target) Update(now time.Duration, p Path) float64 {
 	if !p.Limited {
 		t.free = now
 	}
-	if (p.RTT-p.MinRTT > queueing || now-t.free >= waiting) && bandwidth > 0 {
+	limited := now-t.free >= waiting
+	if (p.RTT-p.MinRTT > queueing || limited) && bandwidth > 0 {
 		// A stalled machine looks like a full path of little bandwidth, so the rate halves at most.
-		if t.full == 0 || now-t.cut >= recent {
+		if t.capacity == 0 || now-t.cut >= recent {
 			t.cut, t.rate = now, max(min(t.rate, share*bandwidth), t.rate/2)
 		}
-		t.capacity, t.full = max(bandwidth, t.rate), now
+		t.capacity, t.cautious = max(bandwidth, t.rate), now+caution
+		if limited {
+			t.cautious = now + limitedCaution
+		}
 	} else {
 		t.rate *= 1 + (now-t.at).Seconds()/recovery.Seconds()
-		if t.capacity > 0 && now-t.full < caution {
+		if now < t.cautious {
 			limit = min(limit, plateau*t.capacity)
 		}
 	}
