@@ -28,7 +28,7 @@ type CameraRun struct {
 	Rate       float64 `json:"captured_fps"` // of each camera
 	Seconds    float64 `json:"seconds"`      // of the CPU figures
 	Processors int     `json:"processors"`
-	Others     float64 `json:"other_load"` // load average before
+	Others     float64 `json:"load_before"` // average of a minute; later runs' includes the earlier ones
 
 	FPS      float64 `json:"fps"` // received, mean of the cameras
 	Frames   int     `json:"frames"`
@@ -225,15 +225,15 @@ func (r Result) camerasMarkdown() string {
 		"relay and a player that decodes all four in quality high, on one machine with %d processors. An overloaded capture "+
 		"server drops captures, and thins the rows of all cameras' frames to keep the frame rate; fewer frames "+
 		"per second keep more rows. Programs' CPU time is over %.0f s, in percent of one processor; the cameras' simulation "+
-		"is part of the capture server.\n\n", one.Processors, one.Seconds)
+		"is part of the capture server. Other programs' load before was %.1f.\n\n", one.Processors, one.Seconds, one.Others)
 	row(&b, []string{
-		"captured frames/s", "load before", "frames/s", "lost", "rows kept", "points per frame", "Mbit/s",
+		"captured frames/s", "frames/s", "lost", "rows kept", "points per frame", "Mbit/s",
 		"delay p50 / p95 ms", "CPU %: capture server", "relay", "player",
 	})
-	row(&b, right(11))
+	row(&b, right(10))
 	for _, c := range r.Cameras {
 		row(&b, []string{
-			fmt.Sprintf("%g", c.Rate), fmt.Sprintf("%.1f", c.Others), fmt.Sprintf("%.1f", c.FPS),
+			fmt.Sprintf("%g", c.Rate), fmt.Sprintf("%.1f", c.FPS),
 			fmt.Sprintf("%d of %d", c.Lost, c.Lost+c.Frames), fmt.Sprintf("1/%.0f", 1/c.RowsKept),
 			fmt.Sprintf("%.0f", c.Points), fmt.Sprintf("%.1f", c.Mbps), fmt.Sprintf("%.0f / %.0f", c.DelayP50, c.DelayP95),
 			fmt.Sprintf("%.0f", c.Capture), fmt.Sprintf("%.0f", c.Relay), fmt.Sprintf("%.0f", c.Player),
