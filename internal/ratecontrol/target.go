@@ -27,6 +27,9 @@ const (
 	least = 300_000
 	// recovery is the time in which the target grows by a factor of e once the path has no queue.
 	recovery = time.Second
+	// headroom bounds that growth, as a multiple of the estimate: the next estimate shows whether the path
+	// carries more.
+	headroom = 1.25
 	// recent is the time over which the rate of delivery is measured. The estimates of congestion
 	// controls keep the largest rate of many round trips.
 	recent = 200 * time.Millisecond
@@ -76,7 +79,11 @@ func (t *Target) Update(now time.Duration, p Path) float64 {
 			t.cautious = now + limitedCaution
 		}
 	} else {
-		t.rate *= 1 + (now-t.at).Seconds()/recovery.Seconds()
+		grown := t.rate * (1 + (now-t.at).Seconds()/recovery.Seconds())
+		if p.Bandwidth > 0 {
+			grown = max(t.rate, min(grown, headroom*p.Bandwidth))
+		}
+		t.rate = grown
 		if now < t.cautious {
 			limit = min(limit, plateau*t.capacity)
 		}
