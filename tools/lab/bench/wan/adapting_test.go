@@ -205,11 +205,11 @@ func adaptingPage(t *testing.T, from []*sequence) string {
 	fmt.Fprintf(&b, `
 ## With rate control
 
-Frames of the sizes that a bit rate of %d Mbit/s for the four cameras asks for, as with `+"`capture-server --bitrate %dM`"+`:
-the sizes of a second of each camera, encoded with quantizers %d to %d in steps of %d, repeat and are interpolated. The
-bit rate follows the path as in the capture server: it falls while key frames fill the queue, and while congestion
-control, which takes a lasting loss of 2 %% for a full path, sends less than the cameras. Key frames are staggered.
-Freezes are of all cameras.
+Frames of the sizes that a bit rate of %d Mbit/s for the four cameras asks for, as with
+`+"`capture-server --bitrate %dM`"+`: the sizes of a second of each camera, encoded with quantizers %d to %d in steps
+of %d, repeat and are interpolated. The bit rate follows the path as in the capture server: it falls while key frames
+fill the queue, and while congestion control, which takes a lasting loss of 2 %% for a full path, sends less than the
+cameras. Key frames are staggered. Freezes are of all cameras.
 
 ### A minute with loss
 

@@ -71,15 +71,15 @@ func (r *Result) measureCameras(ctx context.Context, o Options) error {
 		if err != nil {
 			return fmt.Errorf("%g frames per second: %w", rate, err)
 		}
-		fmt.Fprintf(o.Log, "four cameras at %g frames/s: %.1f frames/s, %d of %d lost, 1/%.0f of the rows, CPU %.0f + %.0f + "+
-			"%.0f %%\n", rate, run.FPS, run.Lost, run.Lost+run.Frames, 1/run.RowsKept, run.Capture, run.Relay, run.Player)
+		fmt.Fprintf(o.Log, "four cameras at %g frames/s: %.1f frames/s, %d of %d lost, 1/%.0f of the rows, CPU %.0f + "+
+			"%.0f + %.0f %%\n", rate, run.FPS, run.Lost, run.Lost+run.Frames, 1/run.RowsKept, run.Capture, run.Relay, run.Player)
 		r.Cameras = append(r.Cameras, run)
 	}
 	return nil
 }
 
-func runCameras(ctx context.Context, paths map[string]string, rate float64, settle, measured time.Duration) (r CameraRun,
-	err error,
+func runCameras(ctx context.Context, paths map[string]string, rate float64, settle, measured time.Duration) (
+	r CameraRun, err error,
 ) {
 	r = CameraRun{Rate: rate, Processors: runtime.NumCPU(), RowsKept: 1, Others: loadAverage()}
 	relay, err := load.Start(ctx, paths["relay"])
