@@ -163,6 +163,7 @@ func (p *Publisher) Path() ratecontrol.Path {
 	st := s.Stats()
 	return ratecontrol.Path{
 		RTT: st.RTT, MinRTT: st.MinRTT, Bandwidth: 8 * st.Path.Bandwidth, Delivered: 8 * float64(st.Path.Delivered),
+		Limited: !st.Path.AppLimited,
 	}
 }
 

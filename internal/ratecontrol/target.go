@@ -7,37 +7,46 @@ type Path struct {
 	RTT, MinRTT time.Duration // smoothed, and the least one
 	Bandwidth   float64       // estimate in bit/s; 0 if unknown
 	Delivered   float64       // bits acknowledged in all; 0 if unknown
+	// Limited means that congestion control sends less than the sender has. Frames then wait at the sender.
+	Limited bool
 }
 
 const (
-	// queueing is the queueing delay from which a path counts as full.
+	// queueing is the queueing delay from which a path counts as full, and waiting is the time for which
+	// congestion control has to limit the sender: longer than a key frame takes.
 	queueing = 25 * time.Millisecond
+	waiting  = 200 * time.Millisecond
 	// share is the part of a full path's bandwidth to use while its queue drains.
 	share = 0.8
 	// plateau is the part of a full path's bandwidth to use for a while afterwards, and caution is that
-	// time.
-	plateau = 0.9
-	caution = time.Second
+	// time. It is longer after congestion control limited the sender, whose estimate varies with the loss.
+	plateau        = 0.9
+	caution        = time.Second
+	limitedCaution = 4 * time.Second
 	// least is the lowest target in bit/s.
 	least = 300_000
 	// recovery is the time in which the target grows by a factor of e once the path has no queue.
 	recovery = time.Second
+	// headroom bounds that growth, as a multiple of the estimate: the next estimate shows whether the path
+	// carries more.
+	headroom = 1.25
 	// recent is the time over which the rate of delivery is measured. The estimates of congestion
 	// controls keep the largest rate of many round trips.
 	recent = 200 * time.Millisecond
 )
 
-// Target follows a path's capacity: it falls as soon as a queue builds up, and rises while there is
-// none. A path that is not full shows no bandwidth above the rate sent, so its estimate alone does
+// Target follows a path's capacity: it falls as soon as a queue builds up, on the path or at the sender, and
+// rises while there is none. A path that is not full shows no bandwidth above the rate sent, so its estimate alone does
 // not lower the target.
 type Target struct {
 	limit, rate float64
 	at          time.Duration
 
 	capacity float64       // when the path was last full; 0 = never
-	full     time.Duration // when it was
+	cautious time.Duration // until when it bounds the rate
 	cut      time.Duration // when the rate last fell
 	past     []delivery    // of the time recent
+	free     time.Duration // when congestion control last did not limit the sender
 }
 
 // delivery is the bits delivered until a time.
@@ -56,15 +65,26 @@ func (t *Target) Rate() float64 { return t.rate }
 func (t *Target) Update(now time.Duration, p Path) float64 {
 	bandwidth := t.bandwidth(now, p)
 	limit := t.limit
-	if p.RTT-p.MinRTT > queueing && bandwidth > 0 {
+	if !p.Limited {
+		t.free = now
+	}
+	limited := now-t.free >= waiting
+	if (p.RTT-p.MinRTT > queueing || limited) && bandwidth > 0 {
 		// A stalled machine looks like a full path of little bandwidth, so the rate halves at most.
-		if t.full == 0 || now-t.cut >= recent {
+		if t.capacity == 0 || now-t.cut >= recent {
 			t.cut, t.rate = now, max(min(t.rate, share*bandwidth), t.rate/2)
 		}
-		t.capacity, t.full = max(bandwidth, t.rate), now
+		t.capacity, t.cautious = max(bandwidth, t.rate), now+caution
+		if limited {
+			t.cautious = now + limitedCaution
+		}
 	} else {
-		t.rate *= 1 + (now-t.at).Seconds()/recovery.Seconds()
-		if t.capacity > 0 && now-t.full < caution {
+		grown := t.rate * (1 + (now-t.at).Seconds()/recovery.Seconds())
+		if p.Bandwidth > 0 {
+			grown = max(t.rate, min(grown, headroom*p.Bandwidth))
+		}
+		t.rate = grown
+		if now < t.cautious {
 			limit = min(limit, plateau*t.capacity)
 		}
 	}

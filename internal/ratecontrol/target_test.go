@@ -46,6 +46,29 @@ func TestTarget(t *testing.T) {
 	}
 }
 
+// TestTargetLimited checks that the target falls once congestion control has limited the sender for longer
+// than a key frame takes, even though the path has no queue.
+func TestTargetLimited(t *testing.T) {
+	target := NewTarget(16e6)
+	p := Path{RTT: 40 * time.Millisecond, MinRTT: 40 * time.Millisecond, Bandwidth: 10e6}
+	for now, c := range []struct {
+		limited     bool
+		least, most float64
+	}{
+		{false, 16e6, 16e6},
+		{true, 16e6, 16e6}, // a key frame
+		{false, 16e6, 16e6},
+		{true, 16e6, 16e6},
+		{true, 8e6, 8e6},
+		{false, 8e6, 10e6},
+	} {
+		p.Limited = c.limited
+		if r := target.Update(time.Duration(now+1)*100*time.Millisecond, p); r < c.least || r > c.most {
+			t.Errorf("step %d: %.1f Mbit/s, want %.1f to %.1f", now, r/1e6, c.least/1e6, c.most/1e6)
+		}
+	}
+}
+
 func TestTargetBounds(t *testing.T) {
 	target := NewTarget(8e6)
 	full := Path{RTT: time.Second, MinRTT: time.Millisecond, Bandwidth: 10}

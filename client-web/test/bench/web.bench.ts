@@ -1,7 +1,7 @@
 /** Measures the viewer and writes docs/results/web.md and web.json. */
 import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { cpus, tmpdir } from "node:os";
+import { cpus, loadavg, tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { Page } from "playwright-core";
@@ -75,8 +75,14 @@ interface Results {
   readonly machine: string;
   readonly date: string;
   readonly decode: Decode[];
-  /** Decoding a group of layout W: mean points and bytes of a frame, and the median time in ms. */
-  group?: { readonly points: number; readonly bytes: number; readonly decode: number };
+  /** Decoding layout W: points and mean bytes of a frame, median and 95th percentile in ms, and the machine's load. */
+  group?: {
+    readonly points: number;
+    readonly bytes: number;
+    readonly decode: number;
+    readonly p95: number;
+    readonly load: number;
+  };
   readonly pipeline: Pipeline[];
   readonly overload: Overload[];
   /** From opening the page to its first picture, median. */
@@ -107,6 +113,8 @@ const median = (v: number[]): number => v.sort((a, b) => a - b)[v.length >> 1]!;
 const TARGET_DECODE = 6;
 /** Milliseconds to decode a frame of layout W. */
 const TARGET_VIDEO = 5;
+/** Times that the group of layout W is decoded. */
+const GROUPS = 4;
 const TARGET_OVERHEAD = 10;
 /** A pair is repeated if other programs use more than this share of the CPU time. */
 const OTHERS = 0.03;
@@ -159,14 +167,18 @@ it("measures decoding a group of layout W in a worker", async ({ skip }) => {
   await page.goto(`http://127.0.0.1:${lab.webPort}/points/index.html`);
   await page.waitForFunction(() => window.decodeVideo !== undefined);
   const h = parseHeader(objects[0]!, true);
-  const { times, error } = await page.evaluate(([o, w, h]) => window.decodeVideo(o, w, h), [
-    objects.map((o) => o.toString("base64")), h.width, h.height,
-  ] as const);
+  const text = objects.map((o) => o.toString("base64"));
+  const group = Array.from({ length: GROUPS }, () => text).flat();
+  const { times, error } = await page.evaluate(async ([o, w, h]) => {
+    const { times, error } = await window.decodeVideo(o, w, h);
+    return { times, error };
+  }, [group, h.width, h.height] as const);
   expect(error).toBeUndefined();
   const bytes = objects.reduce((n, o) => n + o.length, 0) / objects.length;
-  console.log(JSON.stringify(times.map((t) => round(t, 2))));
-  results.group = { points: h.points, bytes: round(bytes, 0), decode: median(times) };
-  console.log(JSON.stringify(results.group));
+  const decode = median(times.slice(1)); // the first opens the decoders
+  const p95 = times.slice(1).sort((a, b) => a - b)[Math.floor(0.95 * (times.length - 1))]!;
+  results.group = { points: h.points, bytes: round(bytes, 0), decode, p95, load: round(loadavg()[0]!) };
+  console.log(JSON.stringify(times.map((t) => round(t, 2))), inWords(results.group));
   await page.close();
 });
 
@@ -378,6 +390,12 @@ function drawsAgain([text, points]: readonly [string, number]): void {
   again();
 }
 
+const inWords = ({ points, bytes, decode, p95, load }: NonNullable<Results["group"]>): string =>
+  `A frame of layout W, depth and color of 640 × 576 pixels, takes **${round(decode, 1)} ms**, and ${round(p95, 1)} ms at ` +
+  `the 95th percentile: ${GROUPS} groups of recorded frames of the same camera (${points.toLocaleString("en")} points, ` +
+  `${round(bytes / points, 2)} bytes/point), without the first frame, which opens the decoders. Chromium decodes H.264 ` +
+  `with WebCodecs in software here, and the machine's load was ${load}. Target: ${TARGET_VIDEO} ms.`;
+
 function write(): void {
   const out = join(repo, "docs/results");
   mkdirSync(out, { recursive: true });
@@ -401,12 +419,7 @@ function write(): void {
     ? `Target: ${TARGET_DECODE} ms for the real frame of ${count(real.points)} points in layout A. ` +
       `Measured: **${round(real.decode, 1)} ms**.`
     : "The real frame is missing: `HOLOCAST_DATA` was not found.";
-  const { group } = results;
-  const video = group
-    ? `\n\nA frame of layout W takes **${round(group.decode, 1)} ms** with the browser's H.264 decoders, the median of a group of ` +
-      `frames of the same camera (${count(group.points)} points, ${round(group.bytes / group.points, 2)} bytes/point). ` +
-      `Target: ${TARGET_VIDEO} ms.`
-    : "";
+  const video = results.group ? `\n\n${inWords(results.group)}` : "";
   const delay = ({ p50, p95 }: { readonly p50: number; readonly p95: number }) => `${round(p50, 0)} / ${round(p95, 0)}`;
   const lines = results.pipeline.map((p) =>
     row(

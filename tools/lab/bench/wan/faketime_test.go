@@ -23,6 +23,15 @@ var page = flag.String("page", "", "page to write on sessions of the performer, 
 // machine.
 func inFakeTime(t *testing.T, p path, s stream, duration time.Duration) (run PathRun) {
 	t.Helper()
+	run = PathRun{Path: p.name, Contender: s.contender, Mbps: s.mbps(), DepthQP: s.qp}
+	run.figures(deliver(t, p, s, duration, nil), warmup, duration, time.Duration(p.changed*float64(time.Second)))
+	return run
+}
+
+// deliver returns the frames that each camera's viewer shows. began, unless nil, receives the publisher's
+// session.
+func deliver(t *testing.T, p path, s stream, duration time.Duration, began func(*moqt.Session)) (shown [][]sample) {
+	t.Helper()
 	fakepath.Test(t, func(t *testing.T) {
 		toViewer := fakepath.Direction{
 			Rate: p.at, Delay: homeDelay * time.Millisecond, Queue: homeQueue * time.Millisecond, Loss: p.loss / 100,
@@ -34,7 +43,7 @@ func inFakeTime(t *testing.T, p path, s stream, duration time.Duration) (run Pat
 		defer running.Wait()
 		defer cancel()
 		pub := newPublisher(s)
-		session, _ := net.Connect(t, moqt.Handler{}, pub.set.Handler())
+		session, publishing := net.Connect(t, moqt.Handler{}, pub.set.Handler())
 		defer session.Close(wire.NoError, "") // ends the readers
 		views := make([]*view, len(pub.tracks))
 		for i, track := range pub.tracks {
@@ -46,16 +55,16 @@ func inFakeTime(t *testing.T, p path, s stream, duration time.Duration) (run Pat
 			running.Go(func() { views[i].receive(ctx, sub) })
 		}
 		net.Begin()
+		if began != nil {
+			began(publishing)
+		}
 		running.Go(func() { pub.run(ctx) })
 		time.Sleep(duration + deliveryTimeout + time.Second)
-		var shown [][]sample
 		for _, v := range views {
 			shown = append(shown, v.all())
 		}
-		run = PathRun{Path: p.name, Contender: s.contender, Mbps: s.mbps(), DepthQP: s.qp}
-		run.figures(shown, warmup, duration, time.Duration(p.changed*float64(time.Second)))
 	})
-	return run
+	return shown
 }
 
 // at returns the path's rate in bytes per second.
@@ -135,10 +144,12 @@ func TestPerformerInFakeTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() {
+		for _, s := range from {
+			s.close()
+		}
+	}()
 	contenders, err := streams(t.Context(), from, group, t.Output())
-	for _, s := range from {
-		s.close()
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,12 +170,13 @@ func TestPerformerInFakeTime(t *testing.T) {
 
 The sessions of [wan](wan.md) without delays by the machine: publisher, viewer and QUIC run unmodified in the time of
 Go's `+"`testing/synctest`"+` over a simulated path. The publisher's origin, which is also the relay's, serves the
-viewer directly. A second of the four cameras' frames, encoded beforehand, repeats, in layout W with quantizers %d and
-%d; neither its rate nor its key frames adapt to the path.
+viewer directly. In the first table, a second of the four cameras' frames, encoded beforehand, repeats, in layout W with
+quantizers %d and %d; neither its rate nor its key frames adapt to the path.
 
 Measured by `+"`go test ./tools/lab/bench/wan -run TestPerformerInFakeTime -page FILE`"+` on %s.
 
-Frames/s is the mean of the cameras, freezes are of all cameras in %d s. The paths are those of the part `+"`paths`"+`
+Frames/s is the mean of the cameras, freezes are of all cameras in %d s, and the longest is the longest time without a
+new frame of a camera. The paths are those of the part `+"`paths`"+`
 of `+"`holocast-lab bench wan`"+`: %d ms one way, a queue of %d ms; the 5G paths follow recorded throughput (5Gophers),
 scaled to a mean of %d Mbit/s. Recovery is the time from the fall of the rate to the first second in which every camera
 shows 9 of 10 frames within 200 ms.
@@ -172,6 +184,9 @@ shows 9 of 10 frames within 200 ms.
 `, contenders[0].qp, contenders[0].qp+2, time.Now().UTC().Format(time.DateOnly),
 		seconds-1, homeDelay, homeQueue, homeRate)
 	b.WriteString(r.pathTable())
+	b.WriteString("\nLayout W fits 20 Mbit/s, but the key frames of four cameras together fill the queue: staggered key " +
+		"frames avoid its\nlosses. After the rate has halved, nothing fits: the publisher has to send less.\n")
+	b.WriteString(adaptingPage(t, from))
 	if err := os.WriteFile(*page, []byte(b.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 
 // Markdown returns the tables.
 func (r Result) Markdown() string {
-	return r.qualityMarkdown() + r.selectionMarkdown() + r.pathsMarkdown()
+	return r.qualityMarkdown() + r.selectionMarkdown() + r.pathsMarkdown() + r.camerasMarkdown()
 }
 
 // about describes the scenes.

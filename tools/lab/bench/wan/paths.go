@@ -111,7 +111,8 @@ type PathRun struct {
 	DelayP50 float64 `json:"delay_p50_ms"`
 	DelayP95 float64 `json:"delay_p95_ms"`
 
-	// Freezes are times between a camera's shown frames, over all cameras.
+	// Freezes are long times between a camera's shown frames, over all cameras; LongestMs is the longest
+	// time, also if it is no freeze.
 	Freezes200 int     `json:"freezes_200ms"`
 	Freezes300 int     `json:"freezes_300ms"`
 	LongestMs  float64 `json:"longest_freeze_ms"`
@@ -162,9 +163,9 @@ func (r *PathRun) figures(cameras [][]sample, from, to time.Duration, changed ti
 
 // gap counts the time between two shown frames.
 func (r *PathRun) gap(d time.Duration) {
+	r.LongestMs = max(r.LongestMs, ms(d))
 	if d >= 200*time.Millisecond {
 		r.Freezes200++
-		r.LongestMs = max(r.LongestMs, ms(d))
 	}
 	if d >= 300*time.Millisecond {
 		r.Freezes300++

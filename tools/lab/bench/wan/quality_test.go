@@ -118,7 +118,7 @@ func TestSummary(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	if _, err := Run(t.Context(), Options{Parts: []string{"depth"}}); err == nil ||
-		!strings.Contains(err.Error(), "quality, pose, paths") {
+		!strings.Contains(err.Error(), "quality, pose, paths, cameras") {
 		t.Errorf("unknown part: %v", err)
 	}
 }

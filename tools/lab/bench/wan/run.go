@@ -17,6 +17,14 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if err := part.Check(o.Parts, Parts()); err != nil {
 		return r, err
 	}
+	if o.has(camerasPart) { // first, while nothing else runs
+		if err := r.measureCameras(ctx, o); err != nil {
+			return r, err
+		}
+		if len(o.Parts) == 1 {
+			return r, nil
+		}
+	}
 	frames := extentOf(o.Quick).moving
 	fmt.Fprintf(o.Log, "rendering %d frames of %d cameras\n", frames, cameras)
 	moving, err := performer(ctx, frames)

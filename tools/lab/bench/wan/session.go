@@ -78,8 +78,7 @@ func (p *publisher) send(t *origin.Track, camera, k int) {
 	if f == nil {
 		return
 	}
-	objects := p.objects[camera]
-	_ = f.WriteObject(moqt.Object{ID: uint64(k % p.group)}, objects[k%len(objects)])
+	_ = f.WriteObject(moqt.Object{ID: uint64(k % p.group)}, p.object(camera, k))
 	if p.group == 1 {
 		_ = f.Close()
 		p.feeds[camera] = nil

@@ -16,6 +16,17 @@ type stream struct {
 	group     int        // frames
 	stagger   int        // frames from a camera's key frame back to the next camera's
 	qp        int        // quantizer of layout W's depth
+
+	live func(camera, k int) []byte // encodes a frame; nil: objects repeat
+}
+
+// object returns a camera's frame k, which counts from a key frame.
+func (s stream) object(camera, k int) []byte {
+	if s.live != nil {
+		return s.live(camera, k)
+	}
+	objects := s.objects[camera]
+	return objects[k%len(objects)]
 }
 
 // layoutWStaggered is layout W whose cameras send key frames at different times.

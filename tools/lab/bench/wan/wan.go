@@ -22,10 +22,11 @@ const (
 	qualityPart = "quality" // codecs
 	posePart    = "pose"    // qualities by the viewer's pose
 	pathsPart   = "paths"   // layouts over emulated paths
+	camerasPart = "cameras" // capture server, relay and player on this machine
 )
 
 // Parts lists the parts of the benchmark.
-func Parts() []string { return []string{qualityPart, posePart, pathsPart} }
+func Parts() []string { return []string{qualityPart, posePart, pathsPart, camerasPart} }
 
 func (o Options) has(part string) bool { return len(o.Parts) == 0 || slices.Contains(o.Parts, part) }
 
@@ -40,6 +41,8 @@ type Result struct {
 	Selection *Selection `json:"selection,omitempty"`
 	Draco     bool       `json:"draco"` // whether Draco was measured
 	Paths     []PathRun  `json:"paths,omitempty"`
+
+	Cameras []CameraRun `json:"cameras,omitempty"`
 
 	pictures []picture
 }
@@ -110,6 +113,9 @@ func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	if len(r.Paths) == 0 {
 		r.Paths = old.Paths
 	}
+	if len(r.Cameras) == 0 {
+		r.Cameras = old.Cameras
+	}
 	r.summarize()
 	return r, nil
 }
@@ -124,6 +130,9 @@ func (r Result) Measured() (parts []string) {
 	}
 	if len(r.Paths) > 0 {
 		parts = append(parts, pathsPart)
+	}
+	if len(r.Cameras) > 0 {
+		parts = append(parts, camerasPart)
 	}
 	return parts
 }
