@@ -50,7 +50,9 @@ func (s *server) serveHTTP(ctx context.Context, predecessor *upgrade.Predecessor
 		}
 		at.Handle("GET /metrics", s.guard.host(service.MetricsHandler(registry)))
 		at.Handle("GET /live/", s.guard.host(live.Handler()))
-		at.Handle(admin.Base, api)
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
+			at.Handle(method+" "+admin.Base, api)
+		}
 	}
 	operator.Handle("GET /healthz", health)
 	if adminAddr == "" && webAddr != "" && !loopback(webAddr) {
