@@ -29,12 +29,14 @@ type show struct {
 	*origin.Track
 	catalog *origin.Track
 	s       *moqt.Session
+	relay   *process
 }
 
 // perform publishes a show.
 func perform(t *testing.T, p *process, tokens ...string) *show {
 	t.Helper()
 	x := &show{
+		relay:   p,
 		Track:   origin.NewTrack(points, nil, origin.Limits{}),
 		catalog: origin.NewTrack(moqt.TrackName{Namespace: session, Name: catalog.TrackName}, nil, origin.Limits{}),
 	}
@@ -49,10 +51,12 @@ func perform(t *testing.T, p *process, tokens ...string) *show {
 	return x
 }
 
-// play writes frames 1 to n once the relay has subscribed.
+// play writes frames 1 to n once the recorder has subscribed.
 func (x *show) play(t *testing.T, n int) {
 	t.Helper()
-	eventually(t, "the relay subscribes", func() bool { return x.Viewers() > 0 })
+	eventually(t, "the recorder subscribes", func() bool {
+		return strings.Contains(x.relay.Stderr.String(), `"track":"holocast-test--points","peer":"this process"`)
+	})
 	for g := range uint64(n) {
 		write(t, x.Track, g+1, payloadOf(g+1))
 	}
@@ -395,7 +399,7 @@ func TestRecordReload(t *testing.T) {
 	p := start(t, "--config", file)
 	x := perform(t, p)
 	sub := subscribe(t, p.dial(moqt.Handler{}), points)
-	x.play(t, 1)
+	write(t, x.Track, 1, payloadOf(1))
 	expect(t, sub, 1, payloadOf(1))
 	if n := p.metric("holocast_relay_recording_sessions"); n != 0 {
 		t.Fatalf("%v sessions being recorded, want none", n)
