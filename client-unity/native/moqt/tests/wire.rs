@@ -77,7 +77,13 @@ fn received() {
         m
     };
     let suffix = Namespace::new(["bühne"]);
-    let properties = Properties { compression: Some(1), any: true, ..Properties::default() };
+    let properties = Properties {
+        compression: Some(1),
+        any: true,
+        priority: Some(7),
+        immutable: Some(vec![129, 1, 1, b'x']),
+        ..Properties::default()
+    };
     for (name, want) in [
         ("setup", Message::Setup { implementation: "holocast".into() }),
         ("goaway", Message::Goaway { uri: "https://other.example:4443/".into(), timeout_ms: 5000, request: Some(12) }),
