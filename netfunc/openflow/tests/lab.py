@@ -71,6 +71,12 @@ def wait(what: str, until: Callable[[], Any], seconds: float = 30) -> Any:
     return value
 
 
+def listens(path: Path) -> bool:
+    """Tell whether a process accepts connections at a UNIX socket."""
+    with socket.socket(socket.AF_UNIX) as s:
+        return s.connect_ex(str(path)) == 0
+
+
 @dataclass(frozen=True)
 class Seen:
     """A UDP packet seen on a path or at the viewer."""
@@ -161,7 +167,7 @@ class Lab:
         run("ovsdb-tool", "create", f"{d}/conf.db", "/usr/share/openvswitch/vswitch.ovsschema")
         quiet = ("-vconsole:off", "-vsyslog:off", "-vfile:info", f"--log-file={d}/ovs.log")
         self._spawn("ovsdb-server", f"{d}/conf.db", f"--remote=p{self.db}", f"--unixctl={d}/db.ctl", *quiet)
-        wait("ovsdb-server", (d / "db.sock").exists)
+        wait("ovsdb-server", lambda: listens(d / "db.sock"))
         self.vsctl("--no-wait", "init")
         self._spawn("ovs-vswitchd", self.db, f"--unixctl={d}/vswitchd.ctl", *quiet)
         for switch, dpid, host, end in self.switch_ports:
