@@ -29,7 +29,7 @@ func TestPlayByView(t *testing.T) {
 	if err := os.WriteFile(walk, []byte(b.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Of 10 frames per second, the catalog expects 369, 184 and 65 kbit/s in the qualities.
+	// This is enough for high and low, but not for high twice.
 	p := start(
 		t, "holocast", "play", sessionURL(port, "demo"), "--wait", "--json", "--view", walk, "--max-bitrate", "450k",
 	)
@@ -57,7 +57,7 @@ func TestPlayByView(t *testing.T) {
 		t.Errorf("depth error %g mm", r.DepthErrorMM)
 	}
 	for _, c := range r.Selection.Cameras {
-		if c.Switches < 3 || c.Frames["high"] == 0 || c.Frames["low"] == 0 || c.Frames["full"] > 0 {
+		if c.Switches < 2 || c.Frames["high"] == 0 || c.Frames["low"] == 0 || c.Frames["full"] > 0 {
 			t.Errorf("%+v", c)
 		}
 	}
