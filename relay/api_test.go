@@ -99,7 +99,14 @@ func (p *process) mustOperate(args ...string) (out string) {
 // whom, as the OpenAPI document says.
 func TestAPI(t *testing.T) {
 	t.Parallel()
-	p := start(t)
+	web := t.TempDir()
+	if err := os.WriteFile(filepath.Join(web, "index.html"), []byte("viewer"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, "--web", web)
+	if status, body := p.get("/"); status != http.StatusOK || body != "viewer" {
+		t.Errorf("web viewer beside the API: %d %q", status, body)
+	}
 	a := p.api("")
 	tr := origin.NewTrack(points, nil, origin.Limits{})
 	p.publish(tr)
