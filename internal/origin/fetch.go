@@ -447,7 +447,7 @@ func (a *answer) pipe(ctx context.Context, x piece, at *cursor) (done bool, err 
 	}
 	defer resp.Objects.Cancel()
 	a.w.SetWriteTimeout(SourceStall)
-	seen, unknown := []uint64{}, false // groups; some may exist besides
+	seen, certain := []uint64{}, true // groups, and whether the others of the piece do not exist
 	for {
 		var o wire.FetchObject
 		err := a.fill.wait(resp.Objects.Cancel, func() (err error) {
@@ -460,7 +460,7 @@ func (a *answer) pipe(ctx context.Context, x piece, at *cursor) (done bool, err 
 			if a.order != wire.Descending && a.endsEarly(x, resp, at) {
 				return false, nil
 			}
-			if !unknown {
+			if certain {
 				a.t.noteAbsent(x.first, x.last, seen)
 			}
 			return true, nil
@@ -477,7 +477,7 @@ func (a *answer) pipe(ctx context.Context, x piece, at *cursor) (done bool, err 
 			return false, err
 		}
 		at.pass(o.Group, o.Object)
-		unknown = unknown || o.Range == wire.RangeUnknown
+		certain = certain && (o.Range == wire.RangeNone || o.Range == wire.RangeNonExistent)
 		if n := len(seen); n == 0 || seen[n-1] != o.Group {
 			seen = append(seen, o.Group)
 		}

@@ -175,6 +175,56 @@ func TestPartiallyCachedFetch(t *testing.T) {
 	}
 }
 
+// TestFetchAgain checks that groups that the publisher reported as unknown or timed out are requested from
+// it again.
+func TestFetchAgain(t *testing.T) {
+	for kind, sign := range map[wire.RangeKind]string{wire.RangeUnknown: "?", wire.RangeTimedOut: "!"} {
+		t.Run(sign, func(t *testing.T) {
+			r := start(t, Config{Linger: 20 * time.Millisecond, Limits: origin.Limits{MaxAge: time.Hour}})
+			tr := lasting()
+			for i := range uint64(4) {
+				r.write(tr, i, fmt.Sprint("old ", i))
+			}
+			var again atomic.Bool
+			p := r.publishFetched(tr, func(req *moqt.FetchRequest) {
+				if again.Swap(true) {
+					_ = tr.ServeFetch(req, nil)
+					return
+				}
+				if w, err := req.Accept(req.End, false, nil); err == nil {
+					_ = w.WriteObject(wire.FetchObject{Range: kind, Group: 1}, nil)
+					_ = w.Close()
+				}
+			})
+			viewer := r.dial(moqt.Handler{})
+			sub := r.subscribe(viewer)
+			r.write(tr, 4, "new 4")
+			r.expect(sub, 4, "new 4")
+			r.mu.Lock()
+			shared := r.tracks[points.String()]
+			r.mu.Unlock()
+			shared.awaitFill(r.ctx) // group 3, published before the relay subscribed
+			fetch := func(first, last uint64, order moqt.GroupOrder) []string {
+				f, err := viewer.Fetch(r.ctx, points, moqt.Location{Group: first}, moqt.Location{Group: last},
+					moqt.FetchOptions{GroupOrder: order})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return r.entries(f)
+			}
+			if got, want := fetch(1, 2, wire.Descending), []string{sign + "1/0"}; !slices.Equal(got, want) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			if got, want := fetch(2, 3, wire.Ascending), []string{"2/0 old 2", "3/0 old 3"}; !slices.Equal(got, want) {
+				t.Errorf("later: got %q, want %q", got, want)
+			}
+			if n := p.fetches.Load(); n != 2 {
+				t.Errorf("the publisher got %d FETCHes, want 2", n)
+			}
+		})
+	}
+}
+
 // TestFillTimeout checks that a FETCH waits for upstream objects or subscriptions no longer than
 // FILL_TIMEOUT. With 0 it causes no upstream request (§10.2.5).
 func TestFillTimeout(t *testing.T) {
