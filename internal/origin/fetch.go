@@ -58,10 +58,10 @@ func (t *Track) ServeFetch(r *moqt.FetchRequest, source Source) error {
 		r.Resolve(largest)
 	}
 	fill := newBudget(r.Parameters.FillTimeout)
-	if fill.left == 0 {
+	late := fill.left == 0
+	if late {
 		source = nil
 	}
-	late := source == nil && fill.total && fill.left == 0
 	p, err := t.plan(r, source != nil)
 	if err != nil {
 		return errors.Join(err, r.RejectWith(err))
