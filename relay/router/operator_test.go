@@ -41,7 +41,11 @@ func TestBlock(t *testing.T) {
 	refused("the namespace", err)
 	_, err = pub.PublishNamespace(r.ctx, append(session[:2:2], "below"))
 	refused("a namespace below", err)
-	_, err = pub.Publish(r.ctx, points, moqt.TrackInfo{})
+	r.eventually("the end of the relay's subscription", func() bool { // it prevents a PUBLISH of the track
+		_, err = pub.Publish(r.ctx, points, moqt.TrackInfo{})
+		e := (*moqt.RequestError)(nil)
+		return !errors.As(err, &e) || e.Code != wire.RequestDuplicateSubscription
+	})
 	refused("a track", err)
 	_, err = viewer.Subscribe(r.ctx, points, moqt.SubscribeOptions{})
 	refused("a subscription", err)
