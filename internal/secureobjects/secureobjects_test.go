@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -402,6 +403,33 @@ func TestRotation(t *testing.T) {
 	if next := p.KeyID(); next == id || next>>runBits != 2 {
 		t.Errorf("Key ID %#x after %#x at the usage limit", next, id)
 	}
+}
+
+// TestCatalogsDuringRotation checks that a catalog names the key that sealed it, even while the key changes.
+func TestCatalogsDuringRotation(t *testing.T) {
+	keys, _ := ParseKeys(testKeys)
+	p := NewPublisher(keys)
+	name := wire.TrackName{Namespace: points.Namespace, Name: catalog.TrackName}
+	s := p.Sealer(name)
+	v := NewViewer(points.Namespace, FixedKeys(keys))
+	var sealing sync.WaitGroup
+	for i := range uint64(4) {
+		sealing.Go(func() {
+			for l := (Location{Group: i}); l.Group < 400; l.Group += 4 {
+				p.Replace(keys)
+				b, err := s.SealCatalog(name.Namespace, l, []byte(`{"version":"draft-01","tracks":[]}`))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				at := wire.Location{Group: l.Group}
+				if _, _, ok := v.OpenTrack(name, nil).Open(at, l.Priority, nil, b); !ok {
+					t.Errorf("catalog %d not opened", l.Group)
+				}
+			}
+		})
+	}
+	sealing.Wait()
 }
 
 func TestCatalog(t *testing.T) {
