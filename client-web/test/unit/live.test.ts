@@ -578,15 +578,16 @@ describe("feed of a chained track", () => {
         f.show([b], group);
       };
       late(7n, 0, 20);
-      f.wanted(localTime());
+      late(7n, 1, 20); // waits for the page
       vi.advanceTimersByTime(1000);
-      late(7n, 1, 900);
+      late(7n, 2, 900);
+      f.wanted(localTime());
       expect(frames).toEqual([[0]]);
+      expect(f.skipped).toBe(2);
       expect(updates).toEqual(["start", 9n]);
       expect([7n, 8n, 9n].map((g) => f.wants(g))).toEqual([false, false, true]);
       f.assembler.lost(7n, 0); // the relay resets its stream
       expect(updates).toEqual(["start", 9n]);
-      f.wanted(localTime());
       add(9n, 0);
       expect(frames.length).toBe(2);
     } finally {

@@ -120,8 +120,7 @@ export class Feed {
     this.sequence.restart();
     this.#pace = new Pace();
     this.#minTransit = this.#minTransitBefore = Infinity;
-    this.skipped += this.#chain?.break() ?? Number(this.#next !== undefined);
-    this.#next = undefined;
+    this.skipped += this.#drop();
     this.arrived = localTime();
   }
 
@@ -213,7 +212,7 @@ export class Feed {
         else if (!starved) this.#start(group + BigInt(Math.ceil((late + this.#pause) / GROUP)));
         this.#pause = Math.min(2 * this.#pause, MAX_PAUSE);
         if (!starved) {
-          this.skipped += 1 + (this.#chain?.break() ?? 0);
+          this.skipped += 1 + (this.#chain ? this.#drop() : 0);
           return;
         }
       } else {
@@ -241,11 +240,17 @@ export class Feed {
    */
   resync(): void {
     if (!(this.assembler instanceof GroupAssembler) || !this.#chain) return;
-    this.skipped += this.#chain.break();
-    this.#next = undefined;
+    this.skipped += this.#drop();
     const { newest } = this.assembler;
     // The group may have been cut because it was declined.
     if (this.#from <= newest) this.subscription?.requestGroup(newest + 1n);
+  }
+
+  /** Drops the waiting frames, and a chained track's further ones until the next key frame. Returns their number. */
+  #drop(): number {
+    const waiting = this.#next;
+    this.#next = undefined;
+    return this.#chain?.break() ?? Number(waiting !== undefined);
   }
 
   /** The newest frame's excess over the minimum transit time, ms. */

@@ -380,14 +380,17 @@ func (g *group) bytes(k key) int {
 	return 0
 }
 
-// subscribe returns an action that receives a tile until its subscription ends.
+// subscribe returns an action that receives a tile until its subscription ends. It first waits for the
+// end of the previous subscription of the track, since the session allows only one. The caller holds v.mu.
 func (v *Viewer) subscribe(s *subscription, filter *moqt.Filter, join bool) action {
 	v.counters.Subscribes++
 	if join {
 		v.counters.Fetches++
 	}
 	priority, name, timeout := s.priority, v.name(catalog.TileTrack(s.tile, s.quality)), v.latency
-	began := make(chan struct{})
+	began, ended := make(chan struct{}), make(chan struct{})
+	previous := v.receiving[s.key]
+	v.receiving[s.key] = ended
 	var cancel context.CancelFunc
 	s.cancel = func() {
 		<-began
@@ -396,7 +399,11 @@ func (v *Viewer) subscribe(s *subscription, filter *moqt.Filter, join bool) acti
 	return func(ctx context.Context, session *moqt.Session) {
 		ctx, cancel = context.WithCancel(ctx)
 		close(began)
+		defer close(ended)
 		defer cancel()
+		if previous != nil {
+			<-previous
+		}
 		sub, err := session.Subscribe(
 			ctx, name,
 			moqt.SubscribeOptions{Filter: filter, Priority: &priority, ObjectDeliveryTimeout: timeout, Join: join},

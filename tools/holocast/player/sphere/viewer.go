@@ -106,6 +106,7 @@ type Viewer struct {
 	solver    tile360.Solver
 	subs      map[int]*subscription // current subscriptions by tile
 	ending    []*subscription
+	receiving map[key]chan struct{} // closed when the newest subscription of a track has ended
 	urgent    map[fetched]bool
 
 	audio    string // name of the sound track; "" = none
@@ -178,7 +179,8 @@ func New(cfg Config) (*Viewer, error) {
 	}
 	v := &Viewer{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), groups: map[uint64]*group{}, rates: map[uint64]*catalog.Rates{},
-		subs: map[int]*subscription{}, urgent: map[fetched]bool{}, showing: make(chan struct{}), closed: make(chan struct{}),
+		subs: map[int]*subscription{}, receiving: map[key]chan struct{}{}, urgent: map[fetched]bool{},
+		showing: make(chan struct{}), closed: make(chan struct{}),
 		minDelay: math.MaxInt64,
 		opened:   time.Now(),
 	}

@@ -188,6 +188,17 @@ func TestViewerAmpleBandwidth(t *testing.T) {
 	}
 }
 
+// TestTurningBack checks that tiles which leave the view and return before their subscriptions have ended
+// are not refused.
+func TestTurningBack(t *testing.T) {
+	r := watch(t, film(), sphere.Config{Head: func(s float64) tile360.Vec {
+		return tile360.Direction(math.Pi*math.Floor(math.Mod(s/0.3, 2)), 0)
+	}}, 12)
+	if r.Refused != 0 {
+		t.Errorf("%d requests refused", r.Refused)
+	}
+}
+
 func TestViewerSchemes(t *testing.T) {
 	for _, scheme := range []string{sphere.Whole, sphere.Viewport, sphere.Fixed, sphere.Paper} {
 		t.Run(scheme, func(t *testing.T) {
