@@ -421,8 +421,13 @@ func TestBulletins(t *testing.T) {
 	if len(a.heard)+len(a.Blocks()) > 0 {
 		t.Error("a relay that is no member is heard")
 	}
+	var log strings.Builder
+	a.Log = slog.New(slog.NewTextHandler(&log, nil))
 	if got := board.Answer([]byte(`{"kick":"` + a.viewerID(1) + `"}`)); string(got) != router.ErrNoClient.Error() {
 		t.Errorf("%q", got)
+	}
+	if text := log.String(); !strings.Contains(text, "admin: action refused") || !strings.Contains(text, a.viewerID(1)) {
+		t.Errorf("the log of a question that fails: %s", text)
 	}
 	var b bulletin
 	if err := json.Unmarshal(board.Bulletin(), &b); err != nil || b.Links == nil {

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"holocast/relay/cluster"
@@ -51,7 +52,11 @@ func (a *API) Board() cluster.Board {
 			if answer == "" {
 				return nil
 			}
-			a.audit(WithActor(context.Background(), "another relay"), q.action(), q.Kick+q.Move, nil)
+			var err error
+			if answer != done {
+				err = errors.New(answer)
+			}
+			a.audit(WithActor(context.Background(), "another relay"), q.action(), q.Kick+q.Move, err)
 			return []byte(answer)
 		},
 	}
