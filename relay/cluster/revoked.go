@@ -138,7 +138,7 @@ func (c *Cluster) revoke(now time.Time) (send []*Message) {
 	if c.host.Authority == nil {
 		return nil
 	}
-	if list, version := c.host.Authority.Revoked(); version != c.revoked {
+	if list, version := c.host.Authority.Revoked(c.revoked); version != c.revoked {
 		c.revoked = version
 		send = c.table.SetRevoked(now, list)
 	}
