@@ -118,7 +118,7 @@ func (a *Access) check(r *http.Request) (status int, why string) {
 	case r.TLS == nil && !fromLoopback(r):
 		return http.StatusForbidden, "others could read the token; use https://"
 	}
-	from := prefix(r.RemoteAddr)
+	from := pairing.Prefix(r.RemoteAddr)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
@@ -161,19 +161,4 @@ func fromLoopback(r *http.Request) bool {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	ip := net.ParseIP(host)
 	return err == nil && ip != nil && ip.IsLoopback()
-}
-
-// prefix returns an address, or its /64 in IPv6.
-func prefix(remote string) netip.Prefix {
-	at, err := netip.ParseAddrPort(remote)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	ip := at.Addr().Unmap().WithZone("")
-	bits := 32
-	if ip.Is6() {
-		bits = 64
-	}
-	p, _ := ip.Prefix(bits)
-	return p
 }
