@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -414,6 +415,31 @@ func TestRetention(t *testing.T) {
 	s.sweep(time.Now())
 	if n := len(s.tracks); n != 0 {
 		t.Errorf("%d tracks are left", n)
+	}
+}
+
+// TestCloseWhilePutting checks that groups put during Close are written whole or not at all.
+func TestCloseWhilePutting(t *testing.T) {
+	dir := t.TempDir()
+	for range 20 {
+		s := open(t, Config{Dir: dir})
+		tr := s.Track(points, "p", true, nil)
+		ctx, stop := context.WithCancel(t.Context())
+		var putting sync.WaitGroup
+		putting.Go(func() {
+			for id := uint64(1); ctx.Err() == nil; id++ {
+				tr.Put(group(id, "x"))
+			}
+		})
+		for s.Stats().Groups < 10 {
+			time.Sleep(time.Millisecond)
+		}
+		s.Close()
+		stop()
+		putting.Wait()
+		if st := s.Stats(); st.Damaged != 0 || s.failedWrites.Load() != 0 {
+			t.Fatalf("%d damaged, %d failed writes", st.Damaged, s.failedWrites.Load())
+		}
 	}
 }
 
