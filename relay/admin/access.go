@@ -38,8 +38,8 @@ type Access struct {
 	wrong  map[netip.Prefix]int
 }
 
-// NewAccess returns the access by the tokens of a file, one per line. "" allows requests from this
-// machine to read, and none to act. A changed file is read again.
+// NewAccess returns an Access for the tokens in a file, one per line. A changed file is read again. Without a
+// file, requests from this machine may read, and none may act.
 func NewAccess(file string, log *slog.Logger) (*Access, error) {
 	a := &Access{file: file, log: log, wrong: map[netip.Prefix]int{}}
 	if file == "" {

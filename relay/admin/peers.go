@@ -17,8 +17,8 @@ type bulletin struct {
 	Blocks  []Block `json:"blocks"`
 }
 
-// question asks the relay that has a client to kick or move it. Asked again, it does nothing, since IDs
-// are never used again.
+// question asks the relay that has a client to kick or move it. A repeated question does nothing, since IDs are
+// never reused.
 type question struct {
 	Kick   string `json:"kick,omitempty"` // ID
 	Reason string `json:"reason,omitempty"`

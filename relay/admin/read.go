@@ -21,8 +21,8 @@ const (
 	maxTrackName  = 100  // bytes of a track's name in a link
 )
 
-// viewerID returns the ID of the client with a number. IDs are never used again, since each process has
-// its own beginning.
+// viewerID returns the ID of the client with a number. IDs are never reused, since each process has its own
+// prefix.
 func (a *API) viewerID(number uint64) string {
 	return a.process + "-" + strconv.FormatUint(number, 10)
 }

@@ -645,8 +645,8 @@ func TestUnreadableFiles(t *testing.T) {
 	})
 }
 
-// TestRevokeToo checks that revocations of other relays end grants and refuse tokens, in addition to those of
-// the file.
+// TestRevokeToo checks that revocations of other relays end grants and refuse tokens, in addition to the file's
+// revocations.
 func TestRevokeToo(t *testing.T) {
 	key, err := NewKey("EdDSA")
 	if err != nil {
