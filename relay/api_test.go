@@ -105,7 +105,7 @@ func TestAPI(t *testing.T) {
 	}
 	p := start(t, "--web", web)
 	if status, body := p.get("/"); status != http.StatusOK || body != "viewer" {
-		t.Errorf("web viewer beside the API: %d %q", status, body)
+		t.Errorf("web viewer of a relay with an API: %d %q", status, body)
 	}
 	a := p.api("")
 	tr := origin.NewTrack(points, nil, origin.Limits{})

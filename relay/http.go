@@ -22,8 +22,7 @@ var errDraining = errors.New("draining")
 // serveHTTP serves health, certificate hash, pairing codes and web viewer at webAddr, and health,
 // pairing codes, metrics, the API and the live page at adminAddr. Without adminAddr, it serves metrics,
 // API and live page at webAddr if that is a loopback address. Both also take HTTPS, and webAddr WebSockets
-// for sessions over TCP. It reuses the predecessor's listeners. The relay
-// is healthy until ctx is done.
+// for sessions over TCP. It reuses the predecessor's listeners. The relay is healthy until ctx is done.
 func (s *server) serveHTTP(ctx context.Context, predecessor *upgrade.Predecessor, webAddr, adminAddr string) error {
 	web, err := listenHTTP(predecessor, fileHTTP, s.inherited.HTTP, webAddr, s.log.Logger)
 	if err != nil {

@@ -180,8 +180,8 @@ func TestRecord(t *testing.T) {
 		}
 	}
 	replayed(t, p.dial(moqt.Handler{}), at)
-	if _, body := p.get(admin.Base + "recordings"); !strings.Contains(body, "recordings/test/"+at) {
-		t.Error("the live page does not list the recording")
+	if all := list[admin.Recording](p.api(""), "recordings"); len(all) != 1 || all[0].Name != "recordings/test/"+at {
+		t.Errorf("the API lists %+v", all)
 	}
 	p.Stop()
 	again := start(t, args...)

@@ -59,7 +59,7 @@ func (c *Codes) Create(w http.ResponseWriter, r *http.Request) {
 // Serve sends the encrypted address of the code in the path value "code".
 func (c *Codes) Serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
-	sealed, ok := c.get(r.PathValue("code"), prefix(r.RemoteAddr))
+	sealed, ok := c.get(r.PathValue("code"), Prefix(r.RemoteAddr))
 	switch {
 	case !ok:
 		refuse(w, "too many requests for codes; try again in a minute")
@@ -115,8 +115,8 @@ func (c *Codes) get(code string, from netip.Prefix) (sealed []byte, ok bool) {
 	return nil, true
 }
 
-// prefix returns the requester's address, or its /64 in IPv6.
-func prefix(remote string) netip.Prefix {
+// Prefix returns the address of an http.Request.RemoteAddr, or its /64 in IPv6, by which requests are counted.
+func Prefix(remote string) netip.Prefix {
 	a, err := netip.ParseAddrPort(remote)
 	if err != nil {
 		return netip.Prefix{}

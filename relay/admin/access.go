@@ -38,8 +38,8 @@ type Access struct {
 	wrong  map[netip.Prefix]int
 }
 
-// NewAccess returns the access by the tokens of a file, one per line. "" allows requests from this
-// machine to read, and none to act. A changed file is read again.
+// NewAccess returns an Access for the tokens in a file, one per line. A changed file is read again. Without a
+// file, requests from this machine may read, and none may act.
 func NewAccess(file string, log *slog.Logger) (*Access, error) {
 	a := &Access{file: file, log: log, wrong: map[netip.Prefix]int{}}
 	if file == "" {
@@ -118,7 +118,7 @@ func (a *Access) check(r *http.Request) (status int, why string) {
 	case r.TLS == nil && !fromLoopback(r):
 		return http.StatusForbidden, "others could read the token; use https://"
 	}
-	from := prefix(r.RemoteAddr)
+	from := pairing.Prefix(r.RemoteAddr)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
@@ -161,19 +161,4 @@ func fromLoopback(r *http.Request) bool {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	ip := net.ParseIP(host)
 	return err == nil && ip != nil && ip.IsLoopback()
-}
-
-// prefix returns an address, or its /64 in IPv6.
-func prefix(remote string) netip.Prefix {
-	at, err := netip.ParseAddrPort(remote)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	ip := at.Addr().Unmap().WithZone("")
-	bits := 32
-	if ip.Is6() {
-		bits = 64
-	}
-	p, _ := ip.Prefix(bits)
-	return p
 }

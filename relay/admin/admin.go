@@ -27,9 +27,9 @@ type Config struct {
 	Recorder *record.Recorder
 	// Drain begins to move all clients to other relays, after which the relay ends. It returns their number.
 	Drain func() (clients int, err error)
-	// MoveTimeout limits the stay of a client after a move.
+	// MoveTimeout is how long a client may stay after it was asked to move.
 	MoveTimeout time.Duration
-	Blocks      []Block // as returned by Blocks of the process that this one replaces
+	Blocks      []Block // of the process that this one replaces; see API.Blocks
 	Version     string  // of the relay
 	Log         *slog.Logger
 }
@@ -38,7 +38,7 @@ type Config struct {
 type API struct {
 	Config
 	id, name string // of the relay
-	process  string // begins the IDs of this process's clients
+	process  string // prefix of the IDs of this process's clients
 	began    time.Time
 	handler  http.Handler
 

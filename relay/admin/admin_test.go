@@ -9,16 +9,22 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"holocast/internal/moqt"
 	"holocast/internal/programtest/contract"
+	"holocast/internal/recording"
+	"holocast/internal/recording/recordingtest"
+	"holocast/internal/sessiontest"
+	"holocast/relay/record"
 	"holocast/relay/router"
 )
 
@@ -62,6 +68,7 @@ func TestAnswers(t *testing.T) {
 		"sessions":             {"GET", "sessions", "", 200, `"total":`},
 		"tracks":               {"GET", "tracks?session=holocast-studio&limit=1000", "", 200, `{"items":[],"total":0}`},
 		"viewers":              {"GET", "viewers?after=1-2", "", 200, `{"items":[],"total":0}`},
+		"recordings":           {"GET", "recordings", "", 200, `"enabled":false`},
 		"no items":             {"GET", "viewers?limit=0", "", 422, "expected number >= 1"},
 		"too many items":       {"GET", "viewers?limit=1001", "", 422, "expected number <= 1000"},
 		"no number":            {"GET", "viewers?limit=x", "", 422, "invalid integer"},
@@ -292,6 +299,69 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// TestRecordings checks that the list of recordings is as documented, and complete in pages.
+func TestRecordings(t *testing.T) {
+	dir, quiet := t.TempDir(), slog.New(slog.DiscardHandler)
+	file, err := os.ReadFile(recordingtest.Write(t, []recording.Object{recordingtest.Catalog(t, "data")}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, session := range []string{"studio", "demo", "stage/left"} {
+		folder := filepath.Join(dir, url.PathEscape(session))
+		if err := os.Mkdir(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, day := range []string{"01", "02"} {
+			at := "2026-11-" + day + "T12-00-00Z"
+			if err := os.WriteFile(filepath.Join(folder, at+".mcap"), file, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, "recordings/"+session+"/"+at)
+		}
+	}
+	slices.Sort(want)
+	r := router.New(router.Config{Log: quiet})
+	rec, err := record.New(record.Config{Dir: dir}, record.Host{Router: r, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	t.Cleanup(func() { stop(); running.Wait() })
+	running.Go(func() { rec.Run(ctx) })
+	sessiontest.Until(t, "the recordings are known", func() bool { return len(rec.Stats().Recordings) == len(want) })
+
+	a := newAPI(t, Config{Recorder: rec})
+	promised := contract.Read(t, request{method: "GET", path: Base + "openapi.json"}.do(a).Body)
+	var got []string
+	for after := ""; ; {
+		path := Base + "recordings?limit=2&after=" + after
+		answer := request{method: "GET", path: path}.do(a)
+		promised.Check(t, "GET", path, answer.Code, answer.Header().Get("Content-Type"), answer.Body.Bytes())
+		var list Recordings
+		if err := json.Unmarshal(answer.Body.Bytes(), &list); err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range list.Items {
+			got = append(got, one.Name)
+			if one.Bytes != int64(len(file)) || one.Ended.IsZero() {
+				t.Errorf("%+v", one)
+			}
+		}
+		if !list.Enabled || list.Total != len(want) || list.Bytes != int64(len(want)*len(file)) || list.Free <= 0 ||
+			len(list.Recording) != 0 || list.Paused != "" {
+			t.Errorf("%+v", list)
+		}
+		if after = list.Next; after == "" {
+			break
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("recordings %q, want %q", got, want)
+	}
+}
+
 // TestBlocks checks that the newest of several blocks of a session counts, in any order of arrival, and
 // that their number is bounded.
 func TestBlocks(t *testing.T) {
@@ -351,8 +421,13 @@ func TestBulletins(t *testing.T) {
 	if len(a.heard)+len(a.Blocks()) > 0 {
 		t.Error("a relay that is no member is heard")
 	}
+	var log strings.Builder
+	a.Log = slog.New(slog.NewTextHandler(&log, nil))
 	if got := board.Answer([]byte(`{"kick":"` + a.viewerID(1) + `"}`)); string(got) != router.ErrNoClient.Error() {
 		t.Errorf("%q", got)
+	}
+	if text := log.String(); !strings.Contains(text, "admin: action refused") || !strings.Contains(text, a.viewerID(1)) {
+		t.Errorf("the log of a question that fails: %s", text)
 	}
 	var b bulletin
 	if err := json.Unmarshal(board.Bulletin(), &b); err != nil || b.Links == nil {

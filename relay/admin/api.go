@@ -243,7 +243,7 @@ func (a *API) setBlock(ctx context.Context, action, id string, ended bool) error
 	return err
 }
 
-// move tells a client another relay.
+// move sends a client to another relay.
 func (a *API) move(ctx context.Context, in *moveRequest) (*response[Moved], error) {
 	to := ""
 	if in.Body != nil {
@@ -293,7 +293,7 @@ func (a *API) act(ctx context.Context, action, target string, q question) error 
 
 type actorKey struct{}
 
-// WithActor names who sends a request, for the log.
+// WithActor names the sender of a request, for the log.
 func WithActor(ctx context.Context, actor string) context.Context {
 	return context.WithValue(ctx, actorKey{}, actor)
 }

@@ -40,7 +40,7 @@ func (a *API) Blocks() []Block {
 }
 
 // merge adds blocks and ends of blocks that are newer than the known ones, and applies them. It ignores
-// those beyond maxBlocks and malformed ones.
+// malformed ones and any beyond maxBlocks.
 func (a *API) merge(list []Block) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

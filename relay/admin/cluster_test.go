@@ -109,7 +109,7 @@ func TestTwoRelays(t *testing.T) {
 	for _, n := range []*node{a, b} {
 		readers.Go(func() {
 			for ctx.Err() == nil {
-				for _, path := range []string{"relays", "sessions", "tracks", "viewers"} {
+				for _, path := range []string{"relays", "sessions", "tracks", "viewers", "recordings"} {
 					if answer := (request{method: "GET", path: Base + path}).do(n); answer.Code != http.StatusOK {
 						t.Errorf("%s: %d", path, answer.Code)
 					}

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"holocast/relay/cluster"
@@ -16,8 +17,8 @@ type bulletin struct {
 	Blocks  []Block `json:"blocks"`
 }
 
-// question asks the relay that has a client to kick or move it. Asked again, it does nothing, since IDs
-// are never used again.
+// question asks the relay that has a client to kick or move it. A repeated question does nothing, since IDs are
+// never reused.
 type question struct {
 	Kick   string `json:"kick,omitempty"` // ID
 	Reason string `json:"reason,omitempty"`
@@ -51,7 +52,11 @@ func (a *API) Board() cluster.Board {
 			if answer == "" {
 				return nil
 			}
-			a.audit(WithActor(context.Background(), "another relay"), q.action(), q.Kick+q.Move, nil)
+			var err error
+			if answer != done {
+				err = errors.New(answer)
+			}
+			a.audit(WithActor(context.Background(), "another relay"), q.action(), q.Kick+q.Move, err)
 			return []byte(answer)
 		},
 	}

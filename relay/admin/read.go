@@ -21,8 +21,8 @@ const (
 	maxTrackName  = 100  // bytes of a track's name in a link
 )
 
-// viewerID returns the ID of the client with a number. IDs are never used again, since each process has
-// its own beginning.
+// viewerID returns the ID of the client with a number. IDs are never reused, since each process has its own
+// prefix.
 func (a *API) viewerID(number uint64) string {
 	return a.process + "-" + strconv.FormatUint(number, 10)
 }
@@ -300,6 +300,7 @@ func (v *Viewer) describe(s *moqt.Session) {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 
+// recordings lists the finished recordings by ID.
 func (a *API) recordings(in *Paging) *response[Recordings] {
 	st := a.Recorder.Stats()
 	list := make([]Recording, len(st.Recordings))
@@ -308,6 +309,7 @@ func (a *API) recordings(in *Paging) *response[Recordings] {
 			ID: router.RecordingOf(r.Session, r.Time).String(), Name: r.Name(), Bytes: r.Bytes, Ended: r.Ended,
 		}
 	}
+	slices.SortFunc(list, func(a, b Recording) int { return cmp.Compare(a.ID, b.ID) })
 	all := Recordings{
 		Page:    page(list, in, func(r Recording) string { return r.ID }, strings.Compare).Body,
 		Enabled: a.Recorder != nil, Recording: append([]string{}, st.Sessions...),

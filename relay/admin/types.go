@@ -135,7 +135,7 @@ type Recordings struct {
 // Recording is a finished recording. It is watched as a session.
 type Recording struct {
 	ID    string    `json:"id" doc:"Of the session that replays it."`
-	Name  string    `json:"name" doc:"Its name in session URLs." example:"recordings/studio/20261129T120000Z"`
+	Name  string    `json:"name" doc:"Its name in session URLs." example:"recordings/studio/2026-11-29T12-00-00Z"`
 	Bytes int64     `json:"bytes"`
 	Ended time.Time `json:"ended"`
 }

@@ -518,10 +518,14 @@ func (a *Authority) revoked(id string) bool {
 	return here || elsewhere
 }
 
-// Revoked lists the content of Config.Revoked, in order. version changes whenever the list may have changed.
-func (a *Authority) Revoked() (list []string, version uint64) {
+// Revoked lists the content of Config.Revoked, in order. version changes whenever the list may have changed; the
+// list is nil while version is known. 0 is no version.
+func (a *Authority) Revoked(known uint64) (list []string, version uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.revision == known {
+		return nil, known
+	}
 	return slices.Sorted(maps.Keys(a.now.revoked)), a.revision
 }
 

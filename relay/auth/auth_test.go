@@ -645,8 +645,8 @@ func TestUnreadableFiles(t *testing.T) {
 	})
 }
 
-// TestRevokeToo checks that revocations of other relays end grants and refuse tokens, in addition to those of
-// the file.
+// TestRevokeToo checks that revocations of other relays end grants and refuse tokens, in addition to the file's
+// revocations.
 func TestRevokeToo(t *testing.T) {
 	key, err := NewKey("EdDSA")
 	if err != nil {
@@ -665,7 +665,7 @@ func TestRevokeToo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, version := a.Revoked()
+	list, version := a.Revoked(0)
 	if !slices.Equal(list, []string{"one", "two"}) || version == 0 {
 		t.Errorf("revoked %q, version %d", list, version)
 	}
@@ -690,7 +690,10 @@ func TestRevokeToo(t *testing.T) {
 			t.Errorf("%s: %v", id, err)
 		}
 	}
-	if list, same := a.Revoked(); len(list) != 2 || same != version {
+	if list, same := a.Revoked(version); list != nil || same != version {
+		t.Errorf("without a change: %q, version %d, before %d", list, same, version)
+	}
+	if list, same := a.Revoked(0); len(list) != 2 || same != version {
 		t.Errorf("revocations of others are listed as own: %q, version %d, before %d", list, same, version)
 	}
 	a.RevokeToo(nil)

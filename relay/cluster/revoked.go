@@ -8,16 +8,16 @@ import (
 
 // Limits and times of revocations.
 const (
-	// MaxRevoked limits the revocations of one relay, and maxAllRevoked those of all others.
+	// MaxRevoked limits the revocations of one relay, and maxAllRevoked all other relays' together.
 	MaxRevoked    = 1 << 14
 	maxAllRevoked = 1 << 16
 	// repeatRevoked is the interval between a relay's messages about its revocations, since one may be lost.
 	repeatRevoked = 2 * time.Second
 )
 
-// revocations are the revoked token IDs, subjects and client names of a cluster. Each relay announces those of
-// its own configuration in full. Those of a relay that is gone stay in force until one with the same URL
-// announces others, since a relay that fails must not make tokens valid again.
+// revocations are the revoked token IDs, subjects and client names of a cluster. Each relay announces all
+// revocations of its own configuration. They stay in force when the relay is gone, until one with the same URL
+// announces others, since the failure of a relay must not make tokens valid again.
 type revocations struct {
 	own     []string
 	version uint64 // 0 = never announced
@@ -37,8 +37,8 @@ type revoked struct {
 	partsOf uint64   // its version
 }
 
-// SetRevoked changes the revocations of this relay's configuration. Those beyond MaxRevoked, and texts of more
-// than 512 bytes, are not announced.
+// SetRevoked changes the revocations of this relay's configuration. It does not announce texts of more than 512
+// bytes or revocations beyond MaxRevoked.
 func (t *Table) SetRevoked(now time.Time, list []string) []*Message {
 	list = slices.DeleteFunc(slices.Clone(list), func(text string) bool { return text == "" || len(text) > maxText })
 	list = list[:min(len(list), MaxRevoked)]
@@ -132,13 +132,13 @@ func (t *Table) Revoked() (list []string, changed bool) {
 	return slices.Sorted(maps.Keys(all)), true
 }
 
-// revoke announces this relay's revocations if they have changed, and applies those of others. The caller
-// holds c.mu.
+// revoke announces this relay's revocations if they have changed, and applies other relays' revocations. The
+// caller holds c.mu.
 func (c *Cluster) revoke(now time.Time) (send []*Message) {
 	if c.host.Authority == nil {
 		return nil
 	}
-	if list, version := c.host.Authority.Revoked(); version != c.revoked {
+	if list, version := c.host.Authority.Revoked(c.revoked); version != c.revoked {
 		c.revoked = version
 		send = c.table.SetRevoked(now, list)
 	}

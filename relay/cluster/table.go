@@ -639,8 +639,8 @@ func (t *Table) Redirect() string {
 	return best.forClients()
 }
 
-// forClients returns the URL that clients are told. Its fragment is the hash of the relay's certificate if
-// clients need it.
+// forClients returns the relay's URL for clients. Its fragment is the hash of the relay's certificate if clients
+// need it.
 func (i *Info) forClients() string {
 	if i.SelfSigned {
 		return i.public() + "#" + hex.EncodeToString(i.Hash[:])

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -270,6 +271,30 @@ func TestEarlierGroups(t *testing.T) {
 	}
 }
 
+// TestDamageOfRemoved checks that damage found in a segment removed meanwhile is not subtracted from the groups again.
+func TestDamageOfRemoved(t *testing.T) {
+	s := open(t, Config{Dir: t.TempDir()})
+	tr := s.Track(points, "p", false, nil)
+	tr.Put(group(1, "x"))
+	settle(s)
+	resp, err := alone(tr)(t.Context(), moqt.Location{Group: 1}, moqt.Location{Group: 1}, wire.Ascending, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Objects.Cancel()
+	segment := tr.segments[0]
+	if _, err := segment.file.WriteAt([]byte("damage"), segment.entries[0].offset+recordHead); err != nil {
+		t.Fatal(err)
+	}
+	s.Track(points, "q", false, nil) // another publisher, which removes the groups
+	if o, err := resp.Objects.Next(); err != nil || o.Range != wire.RangeUnknown {
+		t.Errorf("%+v %v, want an unknown group", o, err)
+	}
+	if st := s.Stats(); st.Groups != 0 || st.Damaged != 1 {
+		t.Errorf("%+v", st)
+	}
+}
+
 // TestForeignFolder checks that files of others in the directory stay.
 func TestForeignFolder(t *testing.T) {
 	dir := t.TempDir()
@@ -390,6 +415,31 @@ func TestRetention(t *testing.T) {
 	s.sweep(time.Now())
 	if n := len(s.tracks); n != 0 {
 		t.Errorf("%d tracks are left", n)
+	}
+}
+
+// TestCloseWhilePutting checks that groups put during Close are written whole or not at all.
+func TestCloseWhilePutting(t *testing.T) {
+	dir := t.TempDir()
+	for range 20 {
+		s := open(t, Config{Dir: dir})
+		tr := s.Track(points, "p", true, nil)
+		ctx, stop := context.WithCancel(t.Context())
+		var putting sync.WaitGroup
+		putting.Go(func() {
+			for id := uint64(1); ctx.Err() == nil; id++ {
+				tr.Put(group(id, "x"))
+			}
+		})
+		for s.Stats().Groups < 10 {
+			time.Sleep(time.Millisecond)
+		}
+		s.Close()
+		stop()
+		putting.Wait()
+		if st := s.Stats(); st.Damaged != 0 || s.failedWrites.Load() != 0 {
+			t.Fatalf("%d damaged, %d failed writes", st.Damaged, s.failedWrites.Load())
+		}
 	}
 }
 

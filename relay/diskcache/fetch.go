@@ -93,13 +93,13 @@ func (s *Store) finished(g *segment) {
 	s.release(g, false)
 }
 
-// damagedGroup removes a group that is not intact from the index.
+// damagedGroup removes a group that is not intact from the index, unless its segment has been removed meanwhile.
 func (s *Store) damagedGroup(f found, err error) {
 	s.damaged.Add(1)
 	s.log.Warn("cache on disk: dropped a group", "file", f.g.path, "err", err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i, ok := f.g.find(f.group); ok {
+	if i, ok := f.g.find(f.group); ok && !f.g.deleted {
 		f.g.entries = slices.Delete(f.g.entries, i, i+1)
 		s.groups--
 	}

@@ -67,6 +67,7 @@ type Store struct {
 	readers chan struct{}
 	queue   chan job
 	done    chan struct{}
+	running sync.WaitGroup
 	closed  sync.Once
 
 	queued                                        atomic.Int64
@@ -132,7 +133,7 @@ func Open(cfg Config, log *slog.Logger) (*Store, error) {
 		return nil, errors.Join(fmt.Errorf("cache.disk.dir: %w", err), os.RemoveAll(dir))
 	}
 	s.takeOver()
-	go s.run()
+	s.running.Go(s.run)
 	return s, nil
 }
 
@@ -156,6 +157,7 @@ func (s *Store) Close() {
 		s.queue <- job{then: func() { close(ended) }}
 		<-ended
 		close(s.done)
+		s.running.Wait() // it may be writing a later group
 		s.purge()
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"holocast/internal/leaktest"
+	"holocast/internal/moqt"
 	"holocast/internal/recording"
 	"holocast/internal/recording/recordingtest"
 	"holocast/relay/router"
@@ -199,6 +201,24 @@ func TestLeftOver(t *testing.T) {
 		if _, err := os.Stat(path); (err == nil) != want {
 			t.Errorf("%s: %v", path, err)
 		}
+	}
+}
+
+// TestLongName checks that a session whose name cannot name a folder does not pause the recording of others.
+func TestLongName(t *testing.T) {
+	rec, _ := newRecorder(t, Config{Sessions: []string{"*"}})
+	var log strings.Builder
+	rec.log = slog.New(slog.NewTextHandler(&log, nil))
+	name := strings.Repeat("a", maxFolder+1)
+	s := &session{r: rec, name: name, ns: moqt.Namespace{"holocast", name}}
+	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer stop()
+	s.run(ctx)
+	if err := rec.Stats().Paused; err != nil {
+		t.Errorf("recording is paused: %v", err)
+	}
+	if n := strings.Count(log.String(), "cannot be recorded"); n != 1 {
+		t.Errorf("%d messages, want one:\n%s", n, log.String())
 	}
 }
 

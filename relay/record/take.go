@@ -50,6 +50,11 @@ type take struct {
 
 // run records the session until ctx is done.
 func (s *session) run(ctx context.Context) {
+	if _, err := folderOf(s.name); err != nil { // not a failure of the directory: others are still recorded
+		s.r.log.Warn("session cannot be recorded", "err", err)
+		<-ctx.Done()
+		return
+	}
 	for wait := retryAfter; ctx.Err() == nil; {
 		if s.r.awaitReady(ctx) != nil {
 			return
