@@ -1,18 +1,14 @@
 package topology
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 
 	"holocast/internal/netlab/wire"
 )
@@ -100,17 +96,9 @@ func LoadWifi(name string) (*WifiModel, error) {
 
 // ParseWifi reads a model. Errors name the field.
 func ParseWifi(data []byte) (*WifiModel, error) {
-	if len(data) > maxFile {
-		return nil, fmt.Errorf("Wi-Fi model of %d bytes exceeds the limit of %d", len(data), maxFile)
-	}
 	var f fileWifi
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	decoder.KnownFields(true)
-	if err := decoder.Decode(&f); err != nil {
-		if errors.Is(err, io.EOF) {
-			return nil, errors.New("the Wi-Fi model is empty")
-		}
-		return nil, plain(err)
+	if err := decode(data, "Wi-Fi model", &f); err != nil {
+		return nil, err
 	}
 	if _, err := f.model(); err != nil {
 		return nil, err
