@@ -3,6 +3,7 @@ package topology
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -132,7 +133,12 @@ func (t *Topology) OverWifi(host string, m *WifiModel) (*Topology, error) {
 	}
 	f.Links = slices.Delete(slices.Clone(f.Links), i, i+1)
 	f.Paths = append(slices.Clone(f.Paths), filePath{Name: "wifi", Between: []string{near, host}, Wifi: "wifi"})
-	f.Wifi = map[string]fileWifi{"wifi": m.file}
+	if _, taken := f.Wifi["wifi"]; taken {
+		return nil, fmt.Errorf("%s: it already has a Wi-Fi channel named wifi", t.Name)
+	}
+	channels := map[string]fileWifi{"wifi": m.file}
+	maps.Copy(channels, f.Wifi)
+	f.Wifi = channels
 	over, err := f.topology()
 	if err != nil {
 		return nil, at(err, "%s over Wi-Fi", t.Name)
