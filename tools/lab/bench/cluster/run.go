@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 
 	"holocast/internal/netlab"
 	"holocast/internal/pause"
+	"holocast/tools/lab/bench/internal/cputime"
 	"holocast/tools/lab/bench/internal/load"
 )
 
@@ -34,9 +34,8 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 		return nil, err
 	}
 	defer remove()
-	r = &Result{Began: time.Now().UTC().Truncate(time.Second), Processors: runtime.NumCPU()}
-	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
-		_, _ = fmt.Sscan(string(b), &r.LoadAverage)
+	r = &Result{
+		Began: time.Now().UTC().Truncate(time.Second), Processors: runtime.NumCPU(), LoadAverage: cputime.LoadAverage(),
 	}
 	b := &bench{Options: o, relay: binary, r: r}
 	defer func() { err = errors.Join(err, b.drop()) }()

@@ -23,6 +23,7 @@ import (
 	"holocast/internal/netlab/wire"
 	"holocast/internal/pause"
 	"holocast/internal/quiccc"
+	"holocast/tools/lab/bench/internal/cputime"
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
@@ -50,10 +51,7 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	}
 	names, missing := transports(strings.Fields(string(kernel)))
 	r = Result{Quick: o.Quick, Wifi: filepath.Base(cmp.Or(o.Wifi, wifiModel)), Began: time.Now(), Missing: missing}
-	r.Processors = runtime.NumCPU()
-	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
-		_, _ = fmt.Sscan(string(load), &r.LoadAverage)
-	}
+	r.Processors, r.LoadAverage = runtime.NumCPU(), cputime.LoadAverage()
 	if len(missing) > 0 {
 		fmt.Fprintf(o.Log, "not measured, as this kernel lacks the congestion control: %s\n", strings.Join(missing, ", "))
 	}

@@ -81,7 +81,7 @@ func (r *Result) measureCameras(ctx context.Context, o Options) error {
 func runCameras(ctx context.Context, paths map[string]string, rate float64, settle, measured time.Duration) (
 	r CameraRun, err error,
 ) {
-	r = CameraRun{Rate: rate, Processors: runtime.NumCPU(), RowsKept: 1, Others: loadAverage()}
+	r = CameraRun{Rate: rate, Processors: runtime.NumCPU(), RowsKept: 1, Others: cputime.LoadAverage()}
 	relay, err := load.Start(ctx, paths["relay"])
 	if err != nil {
 		return r, err
@@ -184,14 +184,6 @@ func (r *CameraRun) read(report []byte, messages string) error {
 		}
 	}
 	return nil
-}
-
-// loadAverage returns the machine's load over the last minute, or 0 if it is unknown.
-func loadAverage() float64 {
-	b, _ := os.ReadFile("/proc/loadavg")
-	first, _, _ := strings.Cut(string(b), " ")
-	v, _ := strconv.ParseFloat(first, 64)
-	return v
 }
 
 // tail holds the end of a program's output.
