@@ -113,15 +113,6 @@ func (r Result) table(b *strings.Builder, path string, sizes []int) {
 	}
 }
 
-func (r Result) framesOf(path, name string) (cells []Cell) {
-	for _, c := range r.Cells {
-		if c.Path == path && c.Transport == name && c.Load == framesLoad {
-			cells = append(cells, c)
-		}
-	}
-	return cells
-}
-
 // reordering compares throughput with and without reordering.
 func (r Result) reordering(b *strings.Builder) {
 	mbps := func(c Cell) float64 { return c.Mbps }
