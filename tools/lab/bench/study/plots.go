@@ -241,7 +241,7 @@ func (r Result) bySize(title, path string, value func(Cell) float64) chart.Panel
 	p := chart.Panel{Title: title, X: "object, Mbit"}
 	for _, name := range plotted {
 		s := line(name, of(r, func(c Cell) int { return c.Mbit }), func(mbit int) []Cell {
-			return r.find(path, name, max(mbit, 1), largeBuffer)
+			return r.find(path, name, mbit, largeBuffer)
 		}, value)
 		if len(s.T) > 1 {
 			p.Series = append(p.Series, sorted(s))

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -79,6 +80,20 @@ func TestState(t *testing.T) {
 		t.Fatal(done, err)
 	}
 	_ = s.close()
+}
+
+// TestBySize checks that frames, which have no size, add no point to a plot by size.
+func TestBySize(t *testing.T) {
+	r := Result{Cells: []Cell{
+		{ID: ID{Path: "lan", Transport: moqtName, Load: framesLoad, KiB: largeBuffer}, Mbps: 40},
+		{ID: ID{Path: "lan", Transport: moqtName, Load: objectLoad, Mbit: 10, KiB: largeBuffer}, Mbps: 100},
+		{ID: ID{Path: "lan", Transport: moqtName, Load: objectLoad, Mbit: 1, KiB: largeBuffer}, Mbps: 10},
+	}}
+	p := r.bySize("", "lan", func(c Cell) float64 { return c.Mbps })
+	if len(p.Series) != 1 || !slices.Equal(p.Series[0].T, []float64{1, 10}) ||
+		!slices.Equal(p.Series[0].Y, []float64{10, 100}) {
+		t.Errorf("%+v", p.Series)
+	}
 }
 
 func TestSummary(t *testing.T) {
