@@ -356,6 +356,11 @@ func openState(o Options) (*state, map[ID]Cell, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("keep cells: %w", err)
 	}
+	if o.Resume {
+		if _, err := f.WriteString("\n"); err != nil { // end a cut line
+			return nil, nil, errors.Join(fmt.Errorf("keep cells: %w", err), f.Close())
+		}
+	}
 	return &state{f}, done, nil
 }
 

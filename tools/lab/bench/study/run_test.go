@@ -4,6 +4,7 @@ package study
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -74,6 +75,14 @@ func TestState(t *testing.T) {
 	s, done, err = openState(Options{State: file, Resume: true})
 	if err != nil || len(done) != 1 || done[want.ID].Mbps != 3 {
 		t.Fatal(done, err)
+	}
+	second := Cell{ID: ID{Path: "lan", Transport: "moqt", Load: objectLoad, Mbit: 10, KiB: 128}, Mbps: 4}
+	if err := errors.Join(s.add(second), s.close()); err != nil {
+		t.Fatal(err)
+	}
+	s, done, err = openState(Options{State: file, Resume: true})
+	if err != nil || len(done) != 2 || done[second.ID].Mbps != 4 {
+		t.Fatal("after a cut line: ", done, err)
 	}
 	_ = s.close()
 	if s, done, err = openState(Options{State: file}); err != nil || len(done) != 0 {
