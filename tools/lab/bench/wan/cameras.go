@@ -216,8 +216,9 @@ func (r Result) camerasMarkdown() string {
 	fmt.Fprintf(&b, "## Four cameras on one machine\n\nFour synthetic cameras (NFOV unbinned, MJPG color), capture server, "+
 		"relay and a player that decodes all four in quality high, on one machine with %d processors. An overloaded capture "+
 		"server drops captures, and thins the rows of all cameras' frames to keep the frame rate; fewer frames "+
-		"per second keep more rows. Programs' CPU time is over %.0f s, in percent of one processor; the cameras' simulation "+
-		"is part of the capture server. Other programs' load before was %.1f.\n\n", one.Processors, one.Seconds, one.Others)
+		"per second keep more rows. Each row is one run: frames in %.0f s, CPU time over %.0f s in percent of one processor; the "+
+		"cameras' simulation is part of the capture server. The load average before the first run, of other programs, was "+
+		"%.1f.\n\n", one.Processors, float64(one.Lost+one.Frames)/(cameras*one.Rate), one.Seconds, one.Others)
 	row(&b, []string{
 		"captured frames/s", "frames/s", "lost", "rows kept", "points per frame", "Mbit/s",
 		"delay p50 / p95 ms", "CPU %: capture server", "relay", "player",
