@@ -78,7 +78,7 @@ struct forwarder {
 	struct histogram late[FORWARD_LINKS]; // |departed − due|, ns
 	struct histogram delay[FORWARD_LINKS]; // departed − arrived, ns
 	struct forward_faults faults[FORWARD_LINKS];
-	uint64_t last_delay[FORWARD_LINKS]; // ns
+	uint64_t last_delay[FORWARD_LINKS]; // ns; 0 = no packet yet
 };
 
 struct forwarder *forward_new(void);
