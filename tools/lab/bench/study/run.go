@@ -247,7 +247,7 @@ func (t *transfer) camera(ctx context.Context, c *Cell) error {
 	sent, received := 0, int64(0)
 	for now := began; now.Before(end); {
 		segment := newSegment(frameBytes)
-		if time.Since(began) >= warmup {
+		if capturedAt(segment).Sub(began) >= warmup {
 			if sent == 0 {
 				received = t.sink.bytes.Load()
 				t.lab.Mark()

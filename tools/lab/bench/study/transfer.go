@@ -56,6 +56,9 @@ func newSegment(n int) []byte {
 	return s
 }
 
+// capturedAt returns a segment's capture time.
+func capturedAt(segment []byte) time.Time { return time.Unix(0, int64(binary.BigEndian.Uint64(segment))) }
+
 // sink counts what the client receives.
 type sink struct {
 	bytes atomic.Int64
@@ -78,7 +81,7 @@ func (s *sink) count(n int) {
 }
 
 func (s *sink) complete(header []byte) {
-	f := frame{time.Unix(0, int64(binary.BigEndian.Uint64(header))), time.Now()}
+	f := frame{capturedAt(header), time.Now()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.frames = append(s.frames, f)
