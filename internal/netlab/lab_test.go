@@ -452,6 +452,27 @@ func TestMark(t *testing.T) {
 	}
 }
 
+// TestJitter checks that the first packet's delay does not count as jitter.
+func TestJitter(t *testing.T) {
+	l := start(t, twoPaths)
+	flow(t, l, "a", "b", "10.77.1.1", "10.77.2.2", probe.Flow{Size: 100, PacketRate: 500, Duration: 20 * time.Millisecond})
+	report, err := l.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, packets, least, most := 0.0, 0.0, math.Inf(1), 0.0
+	for _, s := range report.Series {
+		if c := s.Paths[0]; c.PacketsOut > 0 {
+			sum += c.Jitter * float64(c.PacketsOut)
+			packets += float64(c.PacketsOut)
+			least, most = min(least, c.DelayMin), max(most, c.DelayMax)
+		}
+	}
+	if packets == 0 || sum > packets*(most-least) {
+		t.Errorf("%v packets with delays from %.3f to %.3f ms: differences %.3f ms", packets, least, most, sum)
+	}
+}
+
 func TestCheck(t *testing.T) {
 	needRoot(t)
 	check, err := CheckTopology(t.Context(), parse(t, twoPaths), Load{

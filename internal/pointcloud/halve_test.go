@@ -6,7 +6,7 @@ import (
 )
 
 func TestHalve(t *testing.T) {
-	near, far := uint16(1000), uint16(1000+1000/surfaceStep+1) // not of one surface
+	near, far := uint16(1000), uint16(1000+1000/surfaceStep+1) // on different surfaces
 	// The pixels' blue is 16 times their index.
 	g := Grid{Width: 5, Height: 3, Depth: []uint16{
 		near, near, near, far, 0,

@@ -97,8 +97,8 @@ func resize[T any](s []T, n int) []T {
 const surfaceStep = 32
 
 // Halve fills dst with every second pixel of g in x and y (camera.Intrinsics.Half). Their colors are
-// means with the neighbors on the same surface, weighted 4 at the pixel, 2 beside it and 1 at the
-// corners. Detail finer than the new grid would turn into noise.
+// means of the pixel and its neighbors on the same surface, with weight 4 for the pixel, 2 for horizontal
+// and vertical neighbors and 1 for diagonal ones. Detail finer than the new grid would turn into noise.
 func (g *Grid) Halve(dst *Grid) {
 	dst.Resize((g.Width+1)/2, (g.Height+1)/2)
 	i := 0
@@ -110,7 +110,7 @@ func (g *Grid) Halve(dst *Grid) {
 			var sum, n uint64
 			for v := top; v <= bottom; v++ {
 				for k := v*g.Width + max(x-1, 0); k <= v*g.Width+min(x+1, g.Width-1); k++ {
-					if uint32(g.Depth[k])-nearest > span { // also if smaller, as the difference wraps
+					if uint32(g.Depth[k])-nearest > span { // wraps to a large value if nearer
 						continue
 					}
 					weight := uint64(1)

@@ -12,14 +12,14 @@ type Path struct {
 }
 
 const (
-	// queueing is the queueing delay from which a path counts as full, and waiting is the time for which
-	// congestion control has to limit the sender: longer than a key frame takes.
+	// A path counts as full once its queueing delay exceeds queueing, or once congestion control has limited the
+	// sender for waiting, which is longer than a key frame takes.
 	queueing = 25 * time.Millisecond
 	waiting  = 200 * time.Millisecond
 	// share is the part of a full path's bandwidth to use while its queue drains.
 	share = 0.8
-	// plateau is the part of a full path's bandwidth to use for a while afterwards, and caution is that
-	// time. It is longer after congestion control limited the sender, whose estimate varies with the loss.
+	// plateau is the part of a full path's bandwidth to use for the time caution afterwards. That time is
+	// limitedCaution if congestion control limited the sender, as its estimate varies with the loss.
 	plateau        = 0.9
 	caution        = time.Second
 	limitedCaution = 4 * time.Second
@@ -36,8 +36,8 @@ const (
 )
 
 // Target follows a path's capacity: it falls as soon as a queue builds up, on the path or at the sender, and
-// rises while there is none. A path that is not full shows no bandwidth above the rate sent, so its estimate alone does
-// not lower the target.
+// rises while there is none. A path that is not full shows no bandwidth above the rate sent, so its estimate
+// alone does not lower the target.
 type Target struct {
 	limit, rate float64
 	at          time.Duration

@@ -39,7 +39,7 @@ than ten minutes. Finished measurements are kept: --resume continues an interrup
 				return fmt.Errorf("study: %w; --resume continues it", err)
 			}
 			if out != "" {
-				if err := writeStudy(out, r); err != nil {
+				if err := writeStudy(out, o, r); err != nil {
 					return err
 				}
 			}
@@ -75,13 +75,19 @@ func studyState(quick bool) string {
 	return filepath.Join(dir, "holocast", name)
 }
 
-func writeStudy(dir string, r study.Result) error {
+func writeStudy(dir string, o study.Options, r study.Result) error {
 	if err := r.SavePlots(dir); err != nil {
 		return err
 	}
 	command := "holocast-lab study"
-	if r.Quick {
+	if o.Quick {
 		command += " --quick"
+	}
+	if len(o.Paths) > 0 {
+		command += " --paths " + strings.Join(o.Paths, ",")
+	}
+	if r.Wifi != "study" {
+		command += " --wifi " + quoted(r.Wifi)
 	}
 	md := wrap(fmt.Sprintf("# study\n\nTransports for holographic objects, next to a published study (needs root). Measured "+
 		"by `%s` on %s.\n\n%s", command, time.Now().UTC().Format(time.DateOnly), r.Markdown()))

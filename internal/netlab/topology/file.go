@@ -99,19 +99,25 @@ type fileCommand struct {
 
 // Parse reads a topology. Errors name the field.
 func Parse(data []byte) (*Topology, error) {
-	if len(data) > maxFile {
-		return nil, fmt.Errorf("topology of %d bytes exceeds the limit of %d", len(data), maxFile)
-	}
 	var f file
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	decoder.KnownFields(true)
-	if err := decoder.Decode(&f); err != nil {
-		if errors.Is(err, io.EOF) {
-			return nil, errors.New("the topology is empty")
-		}
-		return nil, plain(err)
+	if err := decode(data, "topology", &f); err != nil {
+		return nil, err
 	}
 	return f.topology()
+}
+
+// decode reads YAML into a struct that has all its fields. what names the file in errors.
+func decode(data []byte, what string, into any) error {
+	if len(data) > maxFile {
+		return fmt.Errorf("%s of %d bytes exceeds the limit of %d", what, len(data), maxFile)
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	decoder.KnownFields(true)
+	err := decoder.Decode(into)
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("the %s is empty", what)
+	}
+	return plain(err)
 }
 
 // goType matches the Go type at the end of a YAML package error about a mismatched field.

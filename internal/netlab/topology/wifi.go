@@ -1,18 +1,15 @@
 package topology
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"math"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 
 	"holocast/internal/netlab/wire"
 )
@@ -100,17 +97,9 @@ func LoadWifi(name string) (*WifiModel, error) {
 
 // ParseWifi reads a model. Errors name the field.
 func ParseWifi(data []byte) (*WifiModel, error) {
-	if len(data) > maxFile {
-		return nil, fmt.Errorf("Wi-Fi model of %d bytes exceeds the limit of %d", len(data), maxFile)
-	}
 	var f fileWifi
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	decoder.KnownFields(true)
-	if err := decoder.Decode(&f); err != nil {
-		if errors.Is(err, io.EOF) {
-			return nil, errors.New("the Wi-Fi model is empty")
-		}
-		return nil, plain(err)
+	if err := decode(data, "Wi-Fi model", &f); err != nil {
+		return nil, err
 	}
 	if _, err := f.model(); err != nil {
 		return nil, err
@@ -144,7 +133,12 @@ func (t *Topology) OverWifi(host string, m *WifiModel) (*Topology, error) {
 	}
 	f.Links = slices.Delete(slices.Clone(f.Links), i, i+1)
 	f.Paths = append(slices.Clone(f.Paths), filePath{Name: "wifi", Between: []string{near, host}, Wifi: "wifi"})
-	f.Wifi = map[string]fileWifi{"wifi": m.file}
+	if _, taken := f.Wifi["wifi"]; taken {
+		return nil, fmt.Errorf("%s: it already has a Wi-Fi channel named wifi", t.Name)
+	}
+	channels := map[string]fileWifi{"wifi": m.file}
+	maps.Copy(channels, f.Wifi)
+	f.Wifi = channels
 	over, err := f.topology()
 	if err != nil {
 		return nil, at(err, "%s over Wi-Fi", t.Name)
@@ -157,7 +151,7 @@ func (t *Topology) OverWifi(host string, m *WifiModel) (*Topology, error) {
 // phy has the constants of a standard's PHY. Times are in µs.
 type phy struct {
 	tones    map[string]int // data subcarriers by channel width
-	schemes  int            // modulation and coding schemes, of those below
+	schemes  int            // number of modulation and coding schemes
 	symbol   float64        // without guard interval
 	guards   []string
 	preamble float64 // without long training fields
@@ -169,7 +163,8 @@ type phy struct {
 }
 
 // Data subcarriers, symbols, preambles and limits: IEEE 802.11-2020, clauses 17 (OFDM), 19 (HT) and
-// 21 (VHT), and 802.11ax-2021, clause 27 (HE). HT and VHT PPDUs last at most 5.484 ms.
+// 21 (VHT), and 802.11ax-2021, clause 27 (HE). HT, VHT and HE PPDUs last at most 5.484 ms. HE allows
+// A-MPDUs of 6500631 bytes; the limit here is lower, but 256 frames never reach it.
 var phys = map[string]phy{
 	"a": {
 		tones: map[string]int{"20MHz": 48}, schemes: 8, symbol: 3.2, guards: []string{"800ns"}, preamble: 20,
@@ -192,9 +187,9 @@ var phys = map[string]phy{
 }
 
 // A scheme is a modulation with its code rate. The thresholds follow from the least input levels
-// that the standard demands of receivers (10 % of packets fail; clauses 17.3.10.2, 19.3.19.1,
-// 21.3.18.1, 27.3.20.2) with its noise figure of 10 dB and implementation margin of 5 dB: level +
-// 101 dBm − 15 dB in 20 MHz.
+// that the standard demands of receivers (10 % of packets fail; clauses 17.3.10.2, 19.3.19.1 and
+// 21.3.18.1, and Table 27-51 of 802.11ax-2021), with its noise figure of 10 dB and implementation
+// margin of 5 dB: level + 101 dBm − 15 dB in 20 MHz.
 type scheme struct {
 	bits float64 // per subcarrier, after coding
 	snr  float64 // dB

@@ -117,4 +117,28 @@ func TestOverWifi(t *testing.T) {
 	if _, err := over.OverWifi("b", m); err == nil || !strings.Contains(err.Error(), `host "b"`) {
 		t.Errorf("twice: %v", err)
 	}
+	if _, err := over.OverWifi("a", m); err == nil || !strings.Contains(err.Error(), "channel named wifi") {
+		t.Errorf("a second channel of this name: %v", err)
+	}
+}
+
+// TestOverWifiKeepsChannels puts a host on Wi-Fi whose topology has another channel.
+func TestOverWifiKeepsChannels(t *testing.T) {
+	m, err := LoadWifi("home")
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := Parse([]byte("name: two\nhosts: [a, b]\nedges: [e]\nwifi: {near: {standard: n}}\n" +
+		"links: [{between: [e, b]}]\npaths: [{name: p, between: [a, e], wifi: near}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	over, err := two.OverWifi("", m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(over.Paths) != 2 || !reflect.DeepEqual(over.Paths[0].Wifi, two.Paths[0].Wifi) ||
+		!reflect.DeepEqual(over.Paths[1].Wifi, m.Wire()) {
+		t.Errorf("%+v", over)
+	}
 }

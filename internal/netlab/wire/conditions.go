@@ -56,7 +56,7 @@ type Change struct {
 	Conditions
 }
 
-// Wifi describes a Wi-Fi channel on which stations contend. Package wifi reads it from a file.
+// Wifi describes a Wi-Fi channel on which stations contend. Package topology reads it from a file.
 type Wifi struct {
 	Slot, SIFS, AIFS     time.Duration
 	WindowMin, WindowMax int // contention window in slots: a backoff is drawn from [0, window]
@@ -102,7 +102,7 @@ type WifiLoad struct {
 // A WifiAdaptation selects rates.
 type WifiAdaptation int
 
-// The adaptations. Minstrel goes by statistics of past frames, SNR knows the ratio.
+// The adaptations. Minstrel uses statistics of past frames, SNR the known signal-to-noise ratio.
 const (
 	WifiFixed WifiAdaptation = iota
 	WifiMinstrel

@@ -283,7 +283,8 @@ static void send_batch(struct run *r, int i, int n)
 			histogram_add(&r->f->delay[i], (int64_t)delay);
 			counts->delay_sum += delay;
 			uint64_t last = r->f->last_delay[i];
-			counts->jitter_sum += delay > last ? delay - last : last - delay;
+			if (last > 0)
+				counts->jitter_sum += delay > last ? delay - last : last - delay;
 			r->f->last_delay[i] = delay;
 			if (counts->packets_out == 0 || delay < counts->delay_min)
 				counts->delay_min = delay;

@@ -31,7 +31,7 @@ struct forward_counts {
 	uint64_t failed; // for other reasons: see forward_faults
 	uint64_t delay_sum; // ns from arrival to departure, summed over packets out
 	uint64_t delay_min, delay_max;
-	uint64_t jitter_sum; // ns by which the delays of successive packets differ
+	uint64_t jitter_sum; // ns, differences between the delays of successive packets, summed
 	uint64_t queue_max; // bytes
 };
 
@@ -78,7 +78,7 @@ struct forwarder {
 	struct histogram late[FORWARD_LINKS]; // |departed − due|, ns
 	struct histogram delay[FORWARD_LINKS]; // departed − arrived, ns
 	struct forward_faults faults[FORWARD_LINKS];
-	uint64_t last_delay[FORWARD_LINKS]; // ns
+	uint64_t last_delay[FORWARD_LINKS]; // ns; 0 = no packet yet
 };
 
 struct forwarder *forward_new(void);

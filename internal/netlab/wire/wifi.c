@@ -7,9 +7,9 @@
 
 #include "link_state.h"
 
-// Minstrel's constants, as in Linux (net/mac80211/rc80211_minstrel_ht.c): statistics are updated
-// every 50 ms with a weight of 25 %; every tenth exchange samples another rate with a single frame,
-// and seldom one that failed before.
+// Minstrel's constants, after Linux (net/mac80211/rc80211_minstrel_ht.c): statistics are updated
+// every 50 ms with a weight of 25 %. In this model, every tenth exchange samples another rate with a
+// single frame, and seldom a rate that failed before.
 static const int64_t update_every = 50000000;
 static const double new_weight = 0.25;
 enum { SAMPLE_EVERY = 10, HOPELESS_EVERY = 160 };

@@ -85,7 +85,7 @@ const struct wifi_stats *wifi_link_statistics(const struct link *); // NULL with
 // wifi_run advances the medium.
 void wifi_run(struct wifi *, int64_t until);
 
-// wifi_wants tells that a station's queue gets a packet after having been empty.
+// wifi_wants reports the first packet of a station's empty queue.
 void wifi_wants(struct wifi *, int station, int64_t arrival);
 
 // wifi_next returns when the medium changes next. It returns LINK_NEVER while no link has packets.

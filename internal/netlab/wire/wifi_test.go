@@ -94,8 +94,8 @@ func TestWifiSaturation(t *testing.T) {
 	}
 }
 
-// send pushes packets of length bytes at a constant rate (bit/s) and returns those that leave, and
-// the verdicts.
+// send pushes packets of length bytes at a constant rate (bit/s). It returns the packets that leave
+// and the number that found the queue full.
 func send(l *wire.Link, rate float64, length int, d time.Duration) (out []wire.Packet, full int) {
 	every := time.Duration(float64(8*length) / rate * 1e9)
 	id := uint32(0)
@@ -169,8 +169,8 @@ func TestWifiAirtime(t *testing.T) {
 
 // TestWifiStudy compares the paper's drop of UDP, from 340 to 76 Mbit/s, with the built-in model.
 // The paper gives neither the standard nor the signal: the model assumes 802.11n at 40 MHz with one
-// stream and fits the signal, so that the test holds the whole chain of rate adaptation, frame
-// errors and retransmission at the paper's figure.
+// stream and fits the signal, so the test checks rate adaptation, frame errors and retransmission
+// together against the paper's figure.
 func TestWifiStudy(t *testing.T) {
 	study, err := topology.LoadWifi("study")
 	if err != nil {

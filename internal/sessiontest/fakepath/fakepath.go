@@ -43,7 +43,7 @@ type Direction struct {
 	// Loss is the probability that a packet is lost after the bottleneck. Equal sequences of packets
 	// lose the same ones.
 	Loss float64
-	// Strays is the share of packets that arrive StrayDelay later, so that others overtake them.
+	// Strays is the share of packets delayed by a further StrayDelay. Later packets overtake them.
 	Strays     float64
 	StrayDelay time.Duration
 }

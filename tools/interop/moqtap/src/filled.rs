@@ -1,4 +1,4 @@
-// What drafts 20 and 22 have in common: ranges are filters, and late viewers are filled.
+// Steps of drafts 20 and 22, in which ranges are filters and late viewers receive fills.
 
 use client::fill::{insert_parameter, FillParameters, LocationFilter};
 

@@ -100,6 +100,9 @@ func sites() []string { return []string{siteA, siteB, siteC} }
 // recoverLimit limits the wait after a fault until all viewers receive frames again.
 const recoverLimit = 10 * time.Second
 
+// faultTime is the time for the faults without a second publisher: no round begins that would exceed it.
+const faultTime = 17 * time.Minute
+
 // viewersPerSite is the number of viewers at each relay during faults.
 const viewersPerSite = 2
 

@@ -43,6 +43,7 @@ type Hop struct {
 type CPU struct {
 	Viewers        int     `json:"viewers"`
 	MbitPerS       float64 `json:"mbit_per_s"` // of the stream
+	Seconds        float64 `json:"seconds"`    // of each measurement
 	OneRelay       float64 `json:"one_relay"`
 	PublisherRelay float64 `json:"publisher_relay"` // with the viewers at another relay
 	ViewersRelay   float64 `json:"viewers_relay"`
@@ -132,9 +133,9 @@ func (r *Result) Markdown() string {
 	}
 	if c := r.CPU; c != nil {
 		fmt.Fprintf(&b, "\n## Processor time\n\n%d viewers of %.0f Mbit/s each, at the publisher's relay or at another "+
-			"one; ms of processor time per second.\n\n| relay | ms/s |\n| --- | ---: |\n| the only one | %.0f |\n"+
+			"one; ms of processor time per second, over %.0f s.\n\n| relay | ms/s |\n| --- | ---: |\n| the only one | %.0f |\n"+
 			"| the publisher's, viewers elsewhere | %.0f |\n| the viewers' | %.0f |\n| without traffic | %.1f |\n",
-			c.Viewers, c.MbitPerS, c.OneRelay, c.PublisherRelay, c.ViewersRelay, c.IdleRelay)
+			c.Viewers, c.MbitPerS, c.Seconds, c.OneRelay, c.PublisherRelay, c.ViewersRelay, c.IdleRelay)
 	}
 	if a := r.Announce; a != nil {
 		fmt.Fprintf(&b, "\n## Announcements\n\nOne client announces %d namespaces at A. All relays know them %.0f ms "+
@@ -160,14 +161,15 @@ func (r *Result) failover(b *strings.Builder) {
 		return
 	}
 	fmt.Fprintf(b, "\n## Faults\n\n%d viewers at each relay, and one each of a second session, published at C. Before each "+
-		"repetition all clients connect anew to their own relays, until each session has one publisher, all viewers receive "+
-		"frames and no client is elsewhere. *Affected* are the viewers at the failed relay or behind the failed path. A gap "+
-		"is the longest time between two frames at a viewer, or until the end of the observation, %.0f s after the fault, if "+
-		"it does not recover. Quantiles are over viewers and repetitions. The row without a fault shows what this machine "+
-		"adds. Goals: gaps of at most %d ms at p95 for affected viewers, %d ms for others.\n\n"+
+		"repetition, clients at other relays connect to their own again, until each session has one publisher, all viewers "+
+		"receive frames and no client is elsewhere. *Affected* are the viewers at the failed relay or beyond the failed "+
+		"path. A gap is the longest time between two frames at a viewer, or until the end of the observation, %.0f s after "+
+		"the fault, if it does not recover. The column n is the number of repetitions; quantiles are over all their viewers. "+
+		"Faults without a second publisher repeat for at most %.0f minutes. The row without a fault shows the machine's own "+
+		"gaps. Goals: gaps of at most %d ms at p95 for affected viewers, %d ms for others.\n\n"+
 		"| fault | n | frames lost p50 / p95 | gap ms p50 / p95 | others: frames lost p50 / p95 | "+
 		"others: gap ms p50 / p95 | not recovered |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n",
-		viewersPerSite, recoverLimit.Seconds(), gapGoal.Milliseconds(), gapGoalOthers.Milliseconds())
+		viewersPerSite, recoverLimit.Seconds(), faultTime.Minutes(), gapGoal.Milliseconds(), gapGoalOthers.Milliseconds())
 	cells := func(o *Outages) string {
 		if o == nil {
 			return "– | –"
@@ -207,7 +209,7 @@ const why = `
   and a round trip, and has subscribed at the second one's, another round trip.
 * NATS has no leader without JetStream, which relays do not use; a killed relay takes its NATS server with it. Routes
   are soft state: relays without cluster ports serve what they know, so blocking them costs nothing.
-* While A is cut off, viewers behind the cut have no path to the publisher.
+* While A is cut off, viewers at B and C have no path to the publisher.
 * The clock of one process is stepped by changing its vDSO. Sessions do not depend on the wall clock.
 * A certificate that expires ends no session. It matters when clients connect again, here because the relay is upgraded:
   they refuse it, and continue at another relay.

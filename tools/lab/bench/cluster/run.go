@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 
 	"holocast/internal/netlab"
 	"holocast/internal/pause"
+	"holocast/tools/lab/bench/internal/cputime"
 	"holocast/tools/lab/bench/internal/load"
 )
 
@@ -34,9 +34,8 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 		return nil, err
 	}
 	defer remove()
-	r = &Result{Began: time.Now().UTC().Truncate(time.Second), Processors: runtime.NumCPU()}
-	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
-		_, _ = fmt.Sscan(string(b), &r.LoadAverage)
+	r = &Result{
+		Began: time.Now().UTC().Truncate(time.Second), Processors: runtime.NumCPU(), LoadAverage: cputime.LoadAverage(),
 	}
 	b := &bench{Options: o, relay: binary, r: r}
 	defer func() { err = errors.Join(err, b.drop()) }()
@@ -102,7 +101,7 @@ var (
 	rival   = session{Name: "rival", Bytes: 100}
 )
 
-// watching returns a session with viewers.
+// watched returns a session with viewers.
 func (s session) watched(viewers int) session {
 	s.Viewers = viewers
 	return s
@@ -166,8 +165,8 @@ func (s *show) awaitFrames(ctx context.Context, sent int64) error {
 	return errors.Join(err, s.failure())
 }
 
-// place makes the clients that are not at their own relays connect to them anew, and waits until all
-// receive frames there and each publisher's relay claims its namespace, but no other.
+// place makes clients at other relays connect to their own again, and waits until all receive frames there
+// and each publisher's relay claims its namespace, but no other.
 func (s *show) place(ctx context.Context) error {
 	if err := s.n.awaitJoined(ctx); err != nil {
 		return err
@@ -370,7 +369,7 @@ const (
 
 // cpu measures the processor time of relays with and without a hop.
 func (b *bench) cpu(ctx context.Context) error {
-	c := &CPU{Viewers: cpuViewers, MbitPerS: cpuBytes * 8 * FramesPerS / 1e6}
+	c := &CPU{Viewers: cpuViewers, MbitPerS: cpuBytes * 8 * FramesPerS / 1e6, Seconds: (b.length / 2).Seconds()}
 	for _, site := range []string{siteA, siteB} {
 		used, err := b.processorTime(ctx, site)
 		if err != nil {
@@ -518,9 +517,6 @@ func (b *bench) round(ctx context.Context, round int, backup bool, all map[strin
 	}
 	return nil
 }
-
-// faultTime is the time for the faults without a second publisher.
-const faultTime = 17 * time.Minute
 
 // fault lets a fault happen once and adds the viewers' outages to all. A failure of the benchmark itself
 // costs the repetition. It starts a new show after a failure or if viewers did not recover.

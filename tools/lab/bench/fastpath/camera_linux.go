@@ -27,6 +27,7 @@ import (
 	"holocast/internal/origin"
 	"holocast/internal/parts"
 	"holocast/internal/pause"
+	"holocast/tools/lab/bench/internal/cputime"
 	"holocast/tools/lab/bench/internal/direct"
 	"holocast/tools/lab/bench/internal/load"
 	"holocast/tools/lab/bench/internal/quantile"
@@ -57,7 +58,7 @@ func camera(ctx context.Context, o Options, binary string, r *Result) error {
 		bytes += len(f)
 	}
 	r.CameraSource, r.CameraMbps = source, float64(8*bytes*cameraFPS)/float64(len(frames))/1e6
-	r.CameraBegan, r.CameraLoad = time.Now(), loadAverage()
+	r.CameraBegan, r.CameraLoad = time.Now(), cputime.LoadAverage()
 	length := 10 * time.Second
 	if o.Quick {
 		length = 4 * time.Second

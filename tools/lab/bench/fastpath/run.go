@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"os/exec"
 	"runtime"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"holocast/tools/lab/bench/internal/cputime"
 	"holocast/tools/lab/bench/internal/load"
 	"holocast/tools/lab/bench/internal/part"
 	"holocast/tools/lab/bench/internal/quantile"
@@ -128,7 +128,7 @@ func runPackets(ctx context.Context, o Options, relay string) (Result, error) {
 	if stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME); err == nil { // CPU time of eBPF programs
 		defer func() { _ = stats.Close() }()
 	}
-	load := loadAverage()
+	load := cputime.LoadAverage()
 	all := map[int]map[string]map[string]*measured{}
 	for turn := range p.turns {
 		for _, viewers := range p.viewers {
@@ -326,14 +326,6 @@ func (l *lab) match(w session, first, end uint64, viewers int) (m measured) {
 		}
 	}
 	return m
-}
-
-// loadAverage returns the one-minute load average, or 0 if unknown.
-func loadAverage() (load float64) {
-	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
-		_, _ = fmt.Sscan(string(b), &load)
-	}
-	return load
 }
 
 // startLoad starts one busy process per processor.

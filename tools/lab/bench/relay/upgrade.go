@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
+	"holocast/tools/lab/bench/internal/cputime"
 	"holocast/tools/lab/bench/internal/load"
 	"holocast/tools/lab/bench/internal/realframes"
 )
@@ -118,9 +118,7 @@ func upgradeUnderLoad(ctx context.Context, o Options) (out *Upgrade, err error) 
 	for _, f := range r.frames {
 		out.FrameBytes += len(f) / len(r.frames)
 	}
-	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
-		_, _ = fmt.Sscan(string(b), &out.LoadAverage)
-	}
+	out.LoadAverage = cputime.LoadAverage()
 	binary, remove, err := load.Binary(ctx, o.Relay)
 	if err != nil {
 		return nil, err

@@ -46,9 +46,10 @@ func (r Result) Markdown() string {
 	fmt.Fprintf(&b, "* `udp` sends without pauses, `udp-paced` at %.0f Mbit/s, the paper's rate (374 Mbit/s arrive, 94 %%). "+
 		"`-segments`: a stream for each %d kB, with %d stream windows in the connection's. Buffers are 4 MiB unless a "+
 		"figure varies them.\n", udpRate/1e6, segmentBytes/1000, streams)
-	fmt.Fprintf(&b, "* Frames: %d kB, %d times a second (40 Mbit/s, the paper's figure for one compressed sensor), on time "+
-		"within %d ms, which is the delivery timeout of `moqt` and `webtransport`.\n", frameBytes/1000, framesPerS,
-		frameDeadline.Milliseconds())
+	seconds := slices.Max(append(of(r, func(c Cell) int { return c.Seconds }), 0))
+	fmt.Fprintf(&b, "* Frames: %d kB, %d times a second (40 Mbit/s, the paper's figure for one compressed sensor), for %d s "+
+		"after the first second, on time within %d ms, which is the delivery timeout of `moqt` and `webtransport`.\n",
+		frameBytes/1000, framesPerS, seconds, frameDeadline.Milliseconds())
 	sizes := slices.DeleteFunc(of(r, func(c Cell) int { return c.Mbit }), func(mbit int) bool {
 		return mbit == 0 || mbit > r.largest()
 	})
@@ -111,15 +112,6 @@ func (r Result) table(b *strings.Builder, path string, sizes []int) {
 	if rows != "" {
 		fmt.Fprintf(b, "\n### %s\n\n%s%s%s", heading(path), head, rule, rows)
 	}
-}
-
-func (r Result) framesOf(path, name string) (cells []Cell) {
-	for _, c := range r.Cells {
-		if c.Path == path && c.Transport == name && c.Load == framesLoad {
-			cells = append(cells, c)
-		}
-	}
-	return cells
 }
 
 // reordering compares throughput with and without reordering.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"holocast/internal/netlab/chart"
@@ -220,10 +221,10 @@ func mark(cells []Cell) string {
 	return ""
 }
 
-// line is a transport's figure over some quantity.
+// line is a transport's figure over some quantity, in ascending order.
 func line(name string, at []int, cells func(int) []Cell, value func(Cell) float64) (s chart.Series) {
 	s.Name = name
-	for _, x := range at {
+	for _, x := range slices.Sorted(slices.Values(at)) {
 		if v := median(cells(x), value); !math.IsNaN(v) {
 			s.T, s.Y = append(s.T, float64(x)), append(s.Y, v)
 		}
@@ -241,10 +242,10 @@ func (r Result) bySize(title, path string, value func(Cell) float64) chart.Panel
 	p := chart.Panel{Title: title, X: "object, Mbit"}
 	for _, name := range plotted {
 		s := line(name, of(r, func(c Cell) int { return c.Mbit }), func(mbit int) []Cell {
-			return r.find(path, name, max(mbit, 1), largeBuffer)
+			return r.find(path, name, mbit, largeBuffer)
 		}, value)
 		if len(s.T) > 1 {
-			p.Series = append(p.Series, sorted(s))
+			p.Series = append(p.Series, s)
 		}
 	}
 	return p
@@ -260,23 +261,12 @@ func (r Result) byBuffer(paths []string, title string, value func(Cell) float64)
 				return r.find(path, name, sweptMbit, kib)
 			}, value)
 			if len(s.T) > 1 {
-				p.Series = append(p.Series, sorted(s))
+				p.Series = append(p.Series, s)
 			}
 		}
 		panels = append(panels, p)
 	}
 	return panels
-}
-
-// sorted orders a short series by T.
-func sorted(s chart.Series) chart.Series {
-	for i := range s.T {
-		for k := i; k > 0 && s.T[k] < s.T[k-1]; k-- {
-			s.T[k], s.T[k-1] = s.T[k-1], s.T[k]
-			s.Y[k], s.Y[k-1] = s.Y[k-1], s.Y[k]
-		}
-	}
-	return s
 }
 
 func (r Result) timeline(title string, of func(*Series) (t, y []float64)) (panels []chart.Panel) {

@@ -126,10 +126,17 @@ func (r Result) summary(path, name string) (f figures, ok bool) {
 	}, true
 }
 
+func (r Result) framesOf(path, name string) (cells []Cell) {
+	for _, c := range r.Cells {
+		if c.Path == path && c.Transport == name && c.Load == framesLoad {
+			cells = append(cells, c)
+		}
+	}
+	return cells
+}
+
 func (r Result) camera(path, name string) (f camera, ok bool) {
-	cells := slices.DeleteFunc(slices.Clone(r.Cells), func(c Cell) bool {
-		return c.Path != path || c.Transport != name || c.Load != framesLoad
-	})
+	cells := r.framesOf(path, name)
 	if len(cells) == 0 {
 		return f, false
 	}

@@ -23,6 +23,7 @@ import (
 	"holocast/internal/netlab/wire"
 	"holocast/internal/pause"
 	"holocast/internal/quiccc"
+	"holocast/tools/lab/bench/internal/cputime"
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
@@ -50,10 +51,7 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	}
 	names, missing := transports(strings.Fields(string(kernel)))
 	r = Result{Quick: o.Quick, Wifi: filepath.Base(cmp.Or(o.Wifi, wifiModel)), Began: time.Now(), Missing: missing}
-	r.Processors = runtime.NumCPU()
-	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
-		_, _ = fmt.Sscan(string(load), &r.LoadAverage)
-	}
+	r.Processors, r.LoadAverage = runtime.NumCPU(), cputime.LoadAverage()
 	if len(missing) > 0 {
 		fmt.Fprintf(o.Log, "not measured, as this kernel lacks the congestion control: %s\n", strings.Join(missing, ", "))
 	}
@@ -249,7 +247,7 @@ func (t *transfer) camera(ctx context.Context, c *Cell) error {
 	sent, received := 0, int64(0)
 	for now := began; now.Before(end); {
 		segment := newSegment(frameBytes)
-		if time.Since(began) >= warmup {
+		if capturedAt(segment).Sub(began) >= warmup {
 			if sent == 0 {
 				received = t.sink.bytes.Load()
 				t.lab.Mark()
@@ -357,6 +355,11 @@ func openState(o Options) (*state, map[ID]Cell, error) {
 	f, err := os.OpenFile(o.State, flags, 0o644)
 	if err != nil {
 		return nil, nil, fmt.Errorf("keep cells: %w", err)
+	}
+	if o.Resume {
+		if _, err := f.WriteString("\n"); err != nil { // end a cut line
+			return nil, nil, errors.Join(fmt.Errorf("keep cells: %w", err), f.Close())
+		}
 	}
 	return &state{f}, done, nil
 }

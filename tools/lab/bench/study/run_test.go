@@ -4,8 +4,10 @@ package study
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,11 +76,33 @@ func TestState(t *testing.T) {
 	if err != nil || len(done) != 1 || done[want.ID].Mbps != 3 {
 		t.Fatal(done, err)
 	}
+	second := Cell{ID: ID{Path: "lan", Transport: "moqt", Load: objectLoad, Mbit: 10, KiB: 128}, Mbps: 4}
+	if err := errors.Join(s.add(second), s.close()); err != nil {
+		t.Fatal(err)
+	}
+	s, done, err = openState(Options{State: file, Resume: true})
+	if err != nil || len(done) != 2 || done[second.ID].Mbps != 4 {
+		t.Fatal("after a cut line: ", done, err)
+	}
 	_ = s.close()
 	if s, done, err = openState(Options{State: file}); err != nil || len(done) != 0 {
 		t.Fatal(done, err)
 	}
 	_ = s.close()
+}
+
+// TestBySize checks that frames, which have no size, add no point to a plot by size.
+func TestBySize(t *testing.T) {
+	r := Result{Cells: []Cell{
+		{ID: ID{Path: "lan", Transport: moqtName, Load: framesLoad, KiB: largeBuffer}, Mbps: 40},
+		{ID: ID{Path: "lan", Transport: moqtName, Load: objectLoad, Mbit: 10, KiB: largeBuffer}, Mbps: 100},
+		{ID: ID{Path: "lan", Transport: moqtName, Load: objectLoad, Mbit: 1, KiB: largeBuffer}, Mbps: 10},
+	}}
+	p := r.bySize("", "lan", func(c Cell) float64 { return c.Mbps })
+	if len(p.Series) != 1 || !slices.Equal(p.Series[0].T, []float64{1, 10}) ||
+		!slices.Equal(p.Series[0].Y, []float64{10, 100}) {
+		t.Errorf("%+v", p.Series)
+	}
 }
 
 func TestSummary(t *testing.T) {

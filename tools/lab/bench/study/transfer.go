@@ -56,6 +56,9 @@ func newSegment(n int) []byte {
 	return s
 }
 
+// capturedAt returns a segment's capture time.
+func capturedAt(segment []byte) time.Time { return time.Unix(0, int64(binary.BigEndian.Uint64(segment))) }
+
 // sink counts what the client receives.
 type sink struct {
 	bytes atomic.Int64
@@ -78,7 +81,7 @@ func (s *sink) count(n int) {
 }
 
 func (s *sink) complete(header []byte) {
-	f := frame{time.Unix(0, int64(binary.BigEndian.Uint64(header))), time.Now()}
+	f := frame{capturedAt(header), time.Now()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.frames = append(s.frames, f)
@@ -253,9 +256,22 @@ func (t *transfer) quicConfig(segments bool) *quic.Config {
 	}
 }
 
-// udpSocket opens a socket in the calling thread's namespace.
-func udpSocket(addr netip.AddrPort) (*net.UDPConn, error) {
-	return net.ListenUDP("udp4", net.UDPAddrFromAddrPort(addr))
+// udpSockets opens a socket at each host, until the transfer closes.
+func (t *transfer) udpSockets() (server, client *net.UDPConn, err error) {
+	for _, s := range []struct {
+		socket **net.UDPConn
+		host   func(func() error) error
+		addr   netip.AddrPort
+	}{{&server, t.server, t.address()}, {&client, t.client, netip.AddrPort{}}} {
+		if err := s.host(func() (err error) {
+			*s.socket, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(s.addr))
+			return err
+		}); err != nil {
+			return nil, nil, err
+		}
+		t.onClose(func() { _ = (*s.socket).Close() })
+	}
+	return server, client, nil
 }
 
 func (t *transfer) openQUIC(ctx context.Context, controller string, segments bool) error {
@@ -267,14 +283,8 @@ func (t *transfer) openQUIC(ctx context.Context, controller string, segments boo
 	if err != nil {
 		return err
 	}
-	var serverUDP, clientUDP *net.UDPConn
-	if err := errors.Join(t.server(func() (err error) {
-		serverUDP, err = udpSocket(t.address())
-		return err
-	}), t.client(func() (err error) {
-		clientUDP, err = udpSocket(netip.AddrPort{})
-		return err
-	})); err != nil {
+	serverUDP, clientUDP, err := t.udpSockets()
+	if err != nil {
 		return err
 	}
 	serverSide := &quic.Transport{Conn: serverUDP, ConnContext: connContext}
@@ -282,8 +292,6 @@ func (t *transfer) openQUIC(ctx context.Context, controller string, segments boo
 	t.onClose(func() {
 		_ = clientSide.Close()
 		_ = serverSide.Close()
-		_ = clientUDP.Close()
-		_ = serverUDP.Close()
 	})
 	listener, err := serverSide.Listen(&tls.Config{
 		Certificates: []tls.Certificate{cert}, NextProtos: []string{alpn},

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
-	"net/netip"
 	"syscall"
 	"time"
 )
@@ -20,17 +19,10 @@ const (
 
 // openUDP sends segments in packets, at rate bit/s, or without pauses for rate 0.
 func (t *transfer) openUDP(rate float64) error {
-	var server, client *net.UDPConn
-	if err := errors.Join(t.server(func() (err error) {
-		server, err = udpSocket(t.address())
-		return err
-	}), t.client(func() (err error) {
-		client, err = udpSocket(netip.AddrPort{})
-		return err
-	})); err != nil {
+	server, client, err := t.udpSockets()
+	if err != nil {
 		return err
 	}
-	t.onClose(func() { _ = server.Close(); _ = client.Close() })
 	for _, c := range []*net.UDPConn{server, client} {
 		raw, err := c.SyscallConn()
 		if err != nil {

@@ -209,7 +209,7 @@ Frames of the sizes that a bit rate of %d Mbit/s for the four cameras asks for, 
 `+"`capture-server --bitrate %dM`"+`: the sizes of a second of each camera, encoded with quantizers %d to %d in steps
 of %d, repeat and are interpolated. The bit rate follows the path as in the capture server: it falls while key frames
 fill the queue, and while congestion control, which takes a lasting loss of 2 %% for a full path, sends less than the
-cameras. Key frames are staggered. Freezes are of all cameras.
+cameras. Key frames are staggered. Freezes are counted over all cameras.
 
 ### A minute with loss
 
@@ -233,10 +233,10 @@ cameras. Key frames are staggered. Freezes are of all cameras.
 	fmt.Fprintf(&b, `
 ### Half the rate, and back
 
-The path has %d Mbit/s, after %d s %d, and after %d s %d again. The first second in which the cameras send 9/10 of the
-bits that they sent before the fall begins %.1f s after the return.
+One session. The path's rate is %d Mbit/s, falls to %d at %d s and returns to %d at %d s. From %.1f s after the return,
+the cameras send 9/10 of their former bit rate again.
 
-`, homeRate, fall, homeRate/2, rise, homeRate,
+`, homeRate, homeRate/2, fall, homeRate, rise,
 		r.back(rise*time.Second, end*time.Second, before))
 	row(&b, []string{
 		"seconds", "path", "Mbit/s sent", "frames/s", "delay p50 / p95 ms", "freezes ≥ 200 / 300 ms", "longest ms",

@@ -81,7 +81,7 @@ func (r *Result) measureCameras(ctx context.Context, o Options) error {
 func runCameras(ctx context.Context, paths map[string]string, rate float64, settle, measured time.Duration) (
 	r CameraRun, err error,
 ) {
-	r = CameraRun{Rate: rate, Processors: runtime.NumCPU(), RowsKept: 1, Others: loadAverage()}
+	r = CameraRun{Rate: rate, Processors: runtime.NumCPU(), RowsKept: 1, Others: cputime.LoadAverage()}
 	relay, err := load.Start(ctx, paths["relay"])
 	if err != nil {
 		return r, err
@@ -186,14 +186,6 @@ func (r *CameraRun) read(report []byte, messages string) error {
 	return nil
 }
 
-// loadAverage returns the machine's load over the last minute, or 0 if it is unknown.
-func loadAverage() float64 {
-	b, _ := os.ReadFile("/proc/loadavg")
-	first, _, _ := strings.Cut(string(b), " ")
-	v, _ := strconv.ParseFloat(first, 64)
-	return v
-}
-
 // tail holds the end of a program's output.
 type tail struct {
 	mu   sync.Mutex
@@ -224,8 +216,9 @@ func (r Result) camerasMarkdown() string {
 	fmt.Fprintf(&b, "## Four cameras on one machine\n\nFour synthetic cameras (NFOV unbinned, MJPG color), capture server, "+
 		"relay and a player that decodes all four in quality high, on one machine with %d processors. An overloaded capture "+
 		"server drops captures, and thins the rows of all cameras' frames to keep the frame rate; fewer frames "+
-		"per second keep more rows. Programs' CPU time is over %.0f s, in percent of one processor; the cameras' simulation "+
-		"is part of the capture server. Other programs' load before was %.1f.\n\n", one.Processors, one.Seconds, one.Others)
+		"per second keep more rows. Each row is one run: frames in %.0f s, CPU time over %.0f s in percent of one processor; the "+
+		"cameras' simulation is part of the capture server. The load average before the first run, of other programs, was "+
+		"%.1f.\n\n", one.Processors, float64(one.Lost+one.Frames)/(cameras*one.Rate), one.Seconds, one.Others)
 	row(&b, []string{
 		"captured frames/s", "frames/s", "lost", "rows kept", "points per frame", "Mbit/s",
 		"delay p50 / p95 ms", "CPU %: capture server", "relay", "player",

@@ -175,11 +175,11 @@ quantizers %d and %d; neither its rate nor its key frames adapt to the path.
 
 Measured by `+"`go test ./tools/lab/bench/wan -run TestPerformerInFakeTime -page FILE`"+` on %s.
 
-Frames/s is the mean of the cameras, freezes are of all cameras in %d s, and the longest is the longest time without a
-new frame of a camera. The paths are those of the part `+"`paths`"+`
-of `+"`holocast-lab bench wan`"+`: %d ms one way, a queue of %d ms; the 5G paths follow recorded throughput (5Gophers),
-scaled to a mean of %d Mbit/s. Recovery is the time from the fall of the rate to the first second in which every camera
-shows 9 of 10 frames within 200 ms.
+Frames/s is the mean of the cameras. Freezes are counted over all cameras, in %d s of one session; the column "longest"
+has the longest time without a new frame of a camera. The paths are the same as in
+`+"`holocast-lab bench wan --parts paths`"+`: %d ms one way, a queue of %d ms; the 5G paths follow recorded throughput
+(5Gophers), scaled to a mean of %d Mbit/s. Recovery is the time from the fall of the rate to the first second in which
+every camera shows 9 of 10 frames within 200 ms.
 
 `, contenders[0].qp, contenders[0].qp+2, time.Now().UTC().Format(time.DateOnly),
 		seconds-1, homeDelay, homeQueue, homeRate)
