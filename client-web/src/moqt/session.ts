@@ -405,7 +405,7 @@ export interface ConnectOptions {
   readonly token?: string;
   /** Subset of PROTOCOLS to offer; all by default. */
   readonly protocols?: readonly string[];
-  /** Decrypts what is received. */
+  /** Decrypts received objects. */
   readonly opener?: Opener;
 }
 
