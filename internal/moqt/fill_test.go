@@ -255,6 +255,63 @@ func TestFillEndsWithSubscription(t *testing.T) {
 	})
 }
 
+// inverted is an Opener of objects whose bytes are inverted.
+type inverted struct{}
+
+func (inverted) OpenTrack(TrackName, Properties) ObjectOpener { return inverted{} }
+
+func (inverted) Open(_ Location, _ uint8, p Properties, sealed []byte) (Properties, []byte, bool) {
+	for i := range sealed {
+		sealed[i] ^= 0xff
+	}
+	return p, sealed, true
+}
+
+// TestFillIsDecrypted checks that the objects of a fill pass the session's Opener.
+func TestFillIsDecrypted(t *testing.T) {
+	for _, v := range drafts20 {
+		t.Run(v.String(), func(t *testing.T) {
+			config := Config{waits: patient(), Versions: []wire.Version{v}}
+			viewer := config
+			viewer.Opener = inverted{}
+			p, err := connectConfigs(t, "moqt", Handler{}, filledUpTo(Location{Group: 5}, nil, func(r *FetchRequest) {
+				if r.fill == nil {
+					t.Error("fetched, not filled")
+				}
+				w, err := r.Accept(r.End, false, nil)
+				if err == nil {
+					err = errors.Join(w.WriteObject(wire.FetchObject{Group: 5}, []byte{^byte('h'), ^byte('i')}), w.Close())
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}), viewer, config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sub, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{Join: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f, err := sub.Joined(p.ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := 0
+			err = f.Each(p.ctx, 100, func(o wire.FetchObject, b []byte) error {
+				n++
+				if string(b) != "hi" {
+					t.Errorf("object %d: %q", o.Object, b)
+				}
+				return nil
+			})
+			if err != nil || n != 1 {
+				t.Errorf("%d objects, %v", n, err)
+			}
+		})
+	}
+}
+
 // TestFetchRange20 checks that the range of a FETCH arrives in all forms, and its inclusive end
 // (draft-22 §9.11).
 func TestFetchRange20(t *testing.T) {

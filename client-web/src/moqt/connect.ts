@@ -299,7 +299,7 @@ class Relays {
   }
 }
 
-/** Number of moves in a row that are not delayed, so that a full relay may send a viewer on, even twice. */
+/** Number of consecutive moves without delay: a full relay may redirect a viewer to another full one. */
 const PROMPT_MOVES = 2;
 
 /** Limits how often a session moves after GOAWAYs, since a relay may send one in each new session. */
@@ -307,7 +307,7 @@ class Pace {
   #moves = 0;
   #wait = 0;
 
-  /** How long to stay with a session that lasted that long before it received a GOAWAY, ms. */
+  /** How long to stay with a session that received a GOAWAY after `lasted`, ms. */
   delay(lasted: number): number {
     if (lasted > LAST_RETRY) this.#moves = this.#wait = 0;
     if (++this.#moves <= PROMPT_MOVES) return 0;

@@ -1,7 +1,7 @@
 /** Decryption of received objects, such as by media/session/encryption.ts. */
 import type { Properties, TrackName } from "./message.ts";
 
-/** Where an object was published, and its publisher priority. */
+/** An object's location and publisher priority. */
 export interface Place {
   readonly group: bigint;
   readonly id: bigint;
@@ -25,5 +25,5 @@ export interface Opener {
   openTrack(track: TrackName, properties: Promise<Properties>): ObjectOpener | undefined;
 }
 
-/** What encryption may add to an object's payload, with properties of up to 64 KiB, bytes. */
+/** Maximum growth of an object's payload by encryption, with properties of up to 64 KiB, bytes. */
 export const MAX_SEALING = 65536 + 64;

@@ -97,6 +97,14 @@ interface Encrypted {
   readonly priority: number;
 }
 
+/** A fetch or fill whose stream is expected. */
+interface Expected {
+  readonly sink: TrackSink;
+  /** False once no more objects may reach the sink. */
+  readonly wanted: () => boolean;
+  readonly encrypted: Encrypted | undefined;
+}
+
 /** Publisher priority of tracks that name none (§12.4). */
 const DEFAULT_PRIORITY = 128;
 
@@ -114,7 +122,7 @@ class Collector implements ObjectSink {
 
   constructor(
     readonly sink: TrackSink,
-    readonly wanted: (h: ObjectHeader) => boolean = () => true,
+    readonly wanted: () => boolean,
     readonly encrypted?: Encrypted,
   ) {}
 
@@ -139,7 +147,7 @@ class Collector implements ObjectSink {
       this.refused = StreamCode.EXCESSIVE_LOAD;
       return;
     }
-    if (!this.wanted(h) || this.sink.accept?.(h) === false) {
+    if (!this.wanted() || this.sink.accept?.(h) === false) {
       this.refused = StreamCode.CANCELLED;
       return;
     }
@@ -174,7 +182,7 @@ class Collector implements ObjectSink {
     const opened = encrypted.opener.open(place, properties, payload);
     this.#delivered = this.#delivered.then(async () => {
       const o = await opened;
-      if (o && o.payload.length <= this.sink.maxObject && this.wanted(this.#header!)) deliver(o);
+      if (o && o.payload.length <= this.sink.maxObject && this.wanted()) deliver(o);
     });
   }
 }
@@ -405,7 +413,7 @@ export interface ConnectOptions {
   readonly token?: string;
   /** Subset of PROTOCOLS to offer; all by default. */
   readonly protocols?: readonly string[];
-  /** Decrypts what is received. */
+  /** Decrypts received objects. */
   readonly opener?: Opener;
 }
 
@@ -432,7 +440,7 @@ export class Session {
   readonly #tracks = new Map<string, Subscription>();
   readonly #early = new Map<bigint, ((s: Subscription | undefined) => void)[]>();
   readonly #waiting = new Set<(why: SessionError) => void>();
-  readonly #fetches = new Map<bigint, { readonly sink: TrackSink; readonly encrypted: Encrypted | undefined }>();
+  readonly #fetches = new Map<bigint, Expected>();
   readonly #fetchDone = new Map<bigint, { done: () => void; cut: (why: Error, begun: boolean) => void }>();
   #nearly = 0;
   #nextRequest = 0n;
@@ -634,6 +642,7 @@ export class Session {
     try {
       parser.push(first);
       for (;;) {
+        if (collector.delivered) await collector.delivered;
         if (collector.refused !== undefined) {
           this.counters.streamsRefused++;
           reader.cancel(streamError(collector.refused)).catch(() => {});
@@ -644,9 +653,7 @@ export class Session {
         this.heard = performance.now();
         if (done) break;
         parser.push(value);
-        if (collector.delivered) await collector.delivered;
       }
-      if (collector.delivered) await collector.delivered;
       if (parser.boundary) return true;
       malformed(new MalformedTrackError("a data stream ends inside an object"));
       this.counters.malformed++;
@@ -894,7 +901,7 @@ export class Session {
     let joined: Promise<boolean> | undefined;
     try {
       const fill = o.join === true && this.version >= 20;
-      const accepted = fill ? this.#expect(id, track, sub.sink) : undefined;
+      const accepted = fill ? this.#expect(id, track, sub.sink, () => !sub.ended) : undefined;
       if (fill) joined = this.#filled(sub, o.rendezvousTimeout).then(() => true, () => false);
       await r.send(encodeSubscribe(id, track, o, this.version, fill));
       // The joining fetch fails if nothing is published yet or the subscription is refused.
@@ -985,7 +992,7 @@ export class Session {
     const r = await this.#request();
     const id = this.takeId();
     const over = new Promise<void>((resolve) => this.#fetchDone.set(id, { done: resolve, cut: () => resolve() }));
-    const accepted = this.#expect(id, sub.track, sub.sink);
+    const accepted = this.#expect(id, sub.track, sub.sink, () => !sub.ended);
     try {
       const last = sub.largest;
       await r.send(
@@ -1024,11 +1031,8 @@ export class Session {
       signal?.addEventListener("abort", () => reject(signal.reason), { once: true });
     });
     over.catch(() => {}); // the request may fail before anyone awaits this
-    const accepted = this.#expect(id, track, {
-      ...sink,
-      accept: (h) => !signal?.aborted && sink.accept?.(h) !== false,
-      object: (o) => signal?.aborted || sink.object(o),
-    });
+    const wanted = (): boolean => !signal?.aborted;
+    const accepted = this.#expect(id, track, { ...sink, object: (o) => wanted() && sink.object(o) }, wanted);
     try {
       signal?.throwIfAborted();
       await r.send(encodeFetch(id, track, first, last, o.priority, o.objects, this.version));
@@ -1045,12 +1049,12 @@ export class Session {
     }
   }
 
-  /** Registers a fetch. The returned function takes the track's properties from the answer. */
-  #expect(id: bigint, track: TrackName, sink: TrackSink): (p: Properties) => void {
+  /** Registers a fetch or fill. The returned function takes the track's properties from the answer. */
+  #expect(id: bigint, track: TrackName, sink: TrackSink, wanted: () => boolean): (p: Properties) => void {
     let accepted!: (p: Properties) => void;
     const properties = new Promise<Properties>((resolve) => (accepted = resolve));
     const opener = this.opener?.openTrack(track, properties);
-    this.#fetches.set(id, { sink, encrypted: opener && { opener, priority: DEFAULT_PRIORITY } });
+    this.#fetches.set(id, { sink, wanted, encrypted: opener && { opener, priority: DEFAULT_PRIORITY } });
     return accepted;
   }
 
@@ -1060,7 +1064,7 @@ export class Session {
       reader.cancel(streamError(StreamCode.CANCELLED)).catch(() => {});
       return;
     }
-    const collector = new Collector(fetch.sink, undefined, fetch.encrypted);
+    const collector = new Collector(fetch.sink, fetch.wanted, fetch.encrypted);
     const parser = new FetchParser(collector, this.version >= 20);
     const complete = await this.#pump(reader, rest, parser, collector, undefined, () => {});
     const over = this.#fetchDone.get(id);

@@ -1,4 +1,4 @@
-/** Time in which Chromium decrypts an object with WebCrypto (docs/results/encryption.md). */
+/** Measures how long Chromium takes to decrypt an object with WebCrypto (docs/results/encryption.md). */
 import { afterAll, beforeAll, it } from "vitest";
 import { Lab } from "../e2e/lab.ts";
 

@@ -1,5 +1,4 @@
 /** Tests encryption with the vectors of internal/secureobjects. */
-import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { Reader } from "../../src/moqt/bytes.ts";
 import { readProperties, type Properties, type TrackName } from "../../src/moqt/message.ts";
@@ -7,11 +6,7 @@ import type { Place } from "../../src/moqt/opener.ts";
 import { context, derive, Encryption, fullTrackName, parseKeys } from "../../src/media/session/encryption.ts";
 import { Window } from "../../src/media/session/window.ts";
 import { withoutKeys } from "../../src/ui/link.ts";
-
-const load = <T>(name: string): T =>
-  JSON.parse(readFileSync(new URL(`../../../internal/secureobjects/testdata/${name}`, import.meta.url), "utf8")) as T;
-const unhex = (s: string): Uint8Array<ArrayBuffer> => Uint8Array.from(Buffer.from(s, "hex"));
-const hex = (b: Uint8Array): string => Buffer.from(b).toString("hex");
+import { hex, load, objects, unhex, type SealedVector } from "./sealed.ts";
 
 interface Vectors {
   readonly names: readonly { readonly namespace: string[]; readonly name: string; readonly bytes: string }[];
@@ -34,20 +29,6 @@ interface Vectors {
   }[];
 }
 
-interface SealedVector {
-  readonly keys: string;
-  readonly namespace: string[];
-  readonly name: string;
-  readonly group: string;
-  readonly object: string;
-  readonly priority: number;
-  readonly properties: string;
-  readonly payload: string;
-  readonly sealedProperties: string;
-  readonly sealed: string;
-}
-
-const objects = load<SealedVector[]>("objects.json");
 const properties = (s: string): Properties => readProperties(new Reader(unhex(s)), false);
 const place = (v: SealedVector): Place => ({ group: BigInt(v.group), id: BigInt(v.object), priority: v.priority });
 

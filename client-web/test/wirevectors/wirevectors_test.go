@@ -42,15 +42,21 @@ func TestVectors(t *testing.T) {
 
 func ptr[T any](v T) *T { return &v }
 
-func vectors(t *testing.T) map[string]any {
-	track := wire.TrackName{Namespace: wire.Namespace{"holocast", "bühne"}, Name: "points/0/full"}
-	message := func(m wire.Message) string {
-		b, err := wire.AppendMessage(nil, m)
+var track = wire.TrackName{Namespace: wire.Namespace{"holocast", "bühne"}, Name: "points/0/full"}
+
+// encoder returns a function that encodes messages of a draft.
+func encoder(t *testing.T, v wire.Version) func(wire.Message) string {
+	return func(m wire.Message) string {
+		b, err := v.AppendMessage(nil, m)
 		if err != nil {
 			t.Fatalf("%s: %v", m.Type(), err)
 		}
 		return hex.EncodeToString(b)
 	}
+}
+
+func vectors(t *testing.T) map[string]any {
+	message := encoder(t, wire.Draft18)
 	props := wire.Properties(wire.AppendKeyValues(
 		nil,
 		wire.KeyValue{Type: wire.PropertyPublisherPriority, Int: 7},
@@ -220,14 +226,7 @@ func vectors(t *testing.T) map[string]any {
 
 // since20 returns messages and a fetch stream that draft-20 or -22 changed.
 func since20(t *testing.T, v wire.Version) map[string]any {
-	track := wire.TrackName{Namespace: wire.Namespace{"holocast", "bühne"}, Name: "points/0/full"}
-	message := func(m wire.Message) string {
-		b, err := v.AppendMessage(nil, m)
-		if err != nil {
-			t.Fatalf("%s: %v", m.Type(), err)
-		}
-		return hex.EncodeToString(b)
-	}
+	message := encoder(t, v)
 	filtered := func(f wire.Filter) wire.Parameters { return wire.Parameters{Filter: &f} }
 	fetch := func(f wire.Filter) string {
 		p := filtered(f)

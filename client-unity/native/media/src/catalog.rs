@@ -115,7 +115,7 @@ pub struct Catalog {
     pub tracks: Vec<Track>,
     /// The broadcast has ended.
     pub complete: bool,
-    /// This is what relays see of an encrypted session's catalog.
+    /// This is the unencrypted part of an encrypted session's catalog.
     pub encrypted: bool,
     /// The session has a pose track.
     pub has_poses: bool,

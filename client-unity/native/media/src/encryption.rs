@@ -13,7 +13,7 @@ use ring::hkdf::{KeyType, Salt, HKDF_SHA256};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// What encryption may add to an object, with properties of up to 64 KiB, bytes.
+/// Maximum growth of an object by encryption, with properties of up to 64 KiB, bytes.
 pub const SEALING: usize = (64 << 10) + 64;
 
 /// AES_128_GCM_SHA256_128 (§7.2).
@@ -416,8 +416,12 @@ fn retime(payload: &[u8], shell: &Map<String, Value>) -> Option<Vec<u8>> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
+    use std::sync::Arc;
+
+    use moqt::{Event, Limits, Session, SubscribeOptions, Version};
+
     use super::*;
 
     #[derive(Deserialize)]
@@ -561,6 +565,30 @@ mod tests {
         let (mut e, name) = viewer(v, "9.AAECAwQFBgcICQoLDA0ODw");
         assert!(e.open(1, &name, 0, false, &mut object(v)).unwrap_err().unwrap().contains("encrypted with key 1"));
         assert_eq!(e.open(1, &name, 0, false, &mut object(v)), Err(None));
+    }
+
+    /// An object of a fill (draft-22 §3.4), which encryption makes larger than the track's limit.
+    #[test]
+    fn filled() {
+        let list: Vec<Vector> = load("objects.json");
+        let v = &list[0];
+        let (mut e, name) = viewer(v, &v.keys);
+        let limits = Limits { sealing: SEALING, ..Limits::default() };
+        let config = moqt::Config { version: Version::Draft22, limits, ..moqt::Config::default() };
+        let mut s = Session::new(config, Arc::default(), 0);
+        let max_object = unhex(&v.payload).len();
+        s.subscribe(0, &name, SubscribeOptions { join: true, max_object, ..SubscribeOptions::default() });
+        let k = s.accept_uni();
+        let mut w = Writer::new();
+        w.varint(5).varint(0); // the fetch stream of request 0
+        w.varint(0x3c).varint(v.group.parse().unwrap()).varint(v.object.parse().unwrap()).u8(v.priority);
+        w.bytes(&unhex(&v.sealed_properties)).bytes(&unhex(&v.sealed));
+        s.receive(0, k, &w.0);
+        let Some(Event::Object(mut o)) = s.poll_event() else { panic!("no object") };
+        assert!(o.fetched && o.payload.len() > max_object);
+        let (track, priority) = s.track(o.request).unwrap();
+        assert_eq!(e.open(1, track, priority, false, &mut o), Ok(()));
+        assert_eq!(o.payload, unhex(&v.payload));
     }
 
     #[test]

@@ -59,7 +59,7 @@ const RECORDING: &str = "recording";
 /// Maximum size of a clock object; later versions may append fields.
 const MAX_STAMP: usize = 1024;
 
-/// Maximum of the catalog's objects that wait for the answer to its subscription.
+/// Maximum number of the catalog's objects that wait for the answer to its subscription.
 const MAX_UNOPENED: usize = 16;
 
 /// Settings of a player.
@@ -128,6 +128,8 @@ struct Connection {
     recording: CatalogReader,
     compression: HashMap<Request, u64>,
     replayed: HashMap<Request, bool>,
+    /// Encrypted objects of the catalog that arrived before the answer to its subscription.
+    unopened: Vec<Object>,
     /// Subscriptions whose publisher begins groups on request.
     dynamic: HashSet<Request>,
     retries: Vec<(Nanos, Purpose)>,
@@ -189,8 +191,6 @@ pub struct Player {
     receipts: u64,
     receipts_track: TrackName,
     encryption: Option<Encryption>,
-    /// Objects of the catalog that arrived before the answer to its subscription.
-    unopened: Vec<Object>,
 }
 
 impl Player {
@@ -224,7 +224,6 @@ impl Player {
             receipts: 0,
             receipts_track: TrackName::default(),
             encryption: None,
-            unopened: Vec::new(),
             config,
         };
         if !p.config.keys.is_empty() && p.config.session.is_some() {
@@ -275,6 +274,7 @@ impl Player {
             recording: CatalogReader::default(),
             compression: HashMap::new(),
             replayed: HashMap::new(),
+            unopened: Vec::new(),
             dynamic: HashSet::new(),
             retries: Vec::new(),
             fetches: Vec::new(),
@@ -471,7 +471,8 @@ impl Player {
             Event::Subscribed { largest, properties, .. } => {
                 self.subscribed(now, s, request, purpose, largest, &properties);
                 if purpose == Purpose::Catalog {
-                    for o in std::mem::take(&mut self.unopened) {
+                    let unopened = self.connection.as_mut().map(|c| std::mem::take(&mut c.unopened));
+                    for o in unopened.unwrap_or_default() {
                         self.event(now, link, s, Event::Object(o));
                     }
                 }
@@ -512,14 +513,14 @@ impl Player {
     /// Decrypts an object in place. Returns false if it is refused or must wait.
     fn open(&mut self, link: Link, s: &Session, o: &mut Object) -> bool {
         let Some(encryption) = &mut self.encryption else { return true };
-        let connection = self.connection.iter().chain(&self.previous).find(|c| c.link == link);
+        let connection = self.connection.iter_mut().chain(&mut self.previous).find(|c| c.link == link);
         let (Some((track, priority)), Some(c)) = (s.track(o.request), connection) else { return false };
         let catalog = c.requests.get(&o.request) == Some(&Purpose::Catalog);
         let replayed = c.replayed.get(&o.request).copied();
         if catalog && replayed.is_none() {
-            // The joining FETCH may be answered before the SUBSCRIBE.
-            if self.unopened.len() < MAX_UNOPENED {
-                self.unopened.push(o.clone());
+            // The joining FETCH or the fill may be answered before the SUBSCRIBE.
+            if c.unopened.len() < MAX_UNOPENED {
+                c.unopened.push(o.clone());
             }
             return false;
         }

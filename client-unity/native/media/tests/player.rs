@@ -462,6 +462,29 @@ fn sessions_listed_by_name() {
     }
 }
 
+/// A catalog that arrived before the answer to its subscription is not opened on the next connection.
+#[test]
+fn early_catalog_of_a_lost_connection() {
+    let keys = HashMap::from([(1, vec![7; 16])]);
+    let mut st = Stage::of(Config { session: Some("demo".into()), keys, ..Config::default() });
+    let plain_catalog = |st: &mut Stage, r: &mut Relay| {
+        let k = r.s.accept_uni();
+        let mut w = Writer::new();
+        // Of FETCH 4, which joins SUBSCRIBE 2.
+        w.varint(5).varint(4).varint(0x1c).varint(1).varint(0).u8(128).bytes(&catalog(1));
+        r.s.receive(st.shared.now(), k, &w.0);
+        st.pump(r);
+    };
+    let mut lost = st.connect(0);
+    plain_catalog(&mut st, &mut lost);
+    st.player.disconnected(lost.link);
+    let mut r = st.connect(1);
+    st.accept(&mut r, "catalog", 1);
+    assert_ne!(st.phase(), Phase::Refused);
+    plain_catalog(&mut st, &mut r);
+    assert_eq!(st.phase(), Phase::Refused);
+}
+
 /// A publisher with only undecodable frames is reported until one is decodable.
 #[test]
 fn undecodable_frames() {

@@ -223,7 +223,7 @@ pub struct Properties {
     pub unknown_mandatory: Option<u64>,
     /// Default publisher priority of a track (§12.4).
     pub priority: Option<u8>,
-    /// Content of Immutable Properties (§12.7). Its properties are in the other fields too.
+    /// Content of Immutable Properties (§12.7). The other fields include its properties.
     pub immutable: Option<Vec<u8>>,
     /// Group in which a replay's encrypted object was recorded (docs/spec/encryption.md).
     pub original_group: Option<u64>,

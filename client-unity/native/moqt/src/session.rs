@@ -332,7 +332,7 @@ struct Subscription {
     /// Until when the stream of a fill is expected (draft-20).
     fill: Option<Nanos>,
     join: Option<Request>,
-    /// The joining FETCH was rejected before the subscription was accepted.
+    /// The joining FETCH or fill was rejected before the subscription was accepted.
     rejoin: bool,
     streams: u64,
     open: HashSet<StreamKey>,
@@ -633,7 +633,7 @@ impl Session {
         let id = match range {
             Some((track, last)) if v >= Version::Draft20 => {
                 let first = Location { group: last.group, object: 0 };
-                let end = Location { object: last.object + 1, ..last };
+                let end = Location { object: last.object.wrapping_add(1), ..last }; // 0 = the whole group
                 self.ask(now, 0, kind, |id| message::fetch(id, &track, first, end, o.priority, v))
             }
             _ => self.ask(now, o.rendezvous_ms, kind, |id| message::joining_fetch(id, sub.0, o.priority)),
@@ -933,19 +933,24 @@ impl Session {
             let Some(s) = self.subscription(sub) else { return };
             s.join = None;
             // A peer that processes the FETCH before the SUBSCRIBE may reject it.
-            let again = again && error.code != code::request::TIMEOUT;
-            if again && s.alias.is_none() {
-                s.rejoin = true;
-            } else if again && s.largest.is_some() {
-                let o = s.options;
-                self.join(now, sub, o, false);
-            } else {
-                self.events.push_back(Event::Fetched { request: sub });
-            }
-            return;
+            return self.joined(now, sub, again && error.code != code::request::TIMEOUT);
         }
         self.drop_data(pending.kind);
         self.events.push_back(Event::Failed { request, error });
+    }
+
+    /// Handles the end of a joining FETCH or a fill. With `again`, fetches the group once more, as soon as
+    /// the subscription is accepted.
+    fn joined(&mut self, now: Nanos, sub: Request, again: bool) {
+        let Some(s) = self.subscription(sub) else { return };
+        if again && s.alias.is_none() {
+            s.rejoin = true;
+        } else if again && s.largest.is_some() {
+            let o = s.options;
+            self.join(now, sub, o, false);
+        } else {
+            self.events.push_back(Event::Fetched { request: sub });
+        }
     }
 
     fn subscription(&mut self, request: Request) -> Option<&mut Subscription> {
@@ -1216,14 +1221,8 @@ impl Session {
             Some(PendingRequest { kind: Kind::Subscribe(s), .. }) => {
                 s.open.remove(&key);
                 if fetched {
-                    // A fill that was refused has no object: fetch the group instead.
-                    let again = cut.is_some() && subgroup.is_none() && s.largest.is_some();
-                    let o = s.options;
-                    if again {
-                        self.join(now, request, o, false);
-                    } else {
-                        self.events.push_back(Event::Fetched { request });
-                    }
+                    // A refused fill has no object.
+                    self.joined(now, request, cut.is_some() && subgroup.is_none());
                 } else if let Some(remote) = cut {
                     self.events.push_back(Event::Cut { request, group, subgroup, remote });
                 }

@@ -251,7 +251,7 @@ fn subscribe_with_fill() {
         let mut p = Peer::speaking(v);
         let r = p.subscribe(true);
         let subscribe = p.request(0);
-        assert_eq!(p.order.len(), 2, "{v:?}: one request beside the control stream");
+        assert_eq!(p.order.len(), 2, "{v:?}: the control stream and one request");
         let k = p.s.accept_uni();
         p.send(k, &filling()); // may arrive before SUBSCRIBE_OK
         p.send(subscribe, &accepted(Some(5)));
@@ -291,6 +291,36 @@ fn refused_fill_is_fetched() {
     // FETCH 2 of track "t" in ["a"], one parameter: the filter from {5, 0} to object 0 of group 5.
     assert_eq!(p.local[&fetch].sent, message(kind::FETCH, &[2, 1, 1, b'a', 1, b't', 1, 0x21, 4, 5, 0, 0, 0]));
     assert!(matches!(p.events()[..], [Event::Subscribed { .. }]));
+}
+
+#[test]
+fn refused_fill_up_to_the_largest_object_id() {
+    let mut p = Peer::speaking(Version::Draft22);
+    p.subscribe(true);
+    let subscribe = p.request(0);
+    p.send(subscribe, &message(kind::SUBSCRIBE_OK, &fields(&[7, 1, 9, 5, u64::MAX])));
+    let k = p.s.accept_uni();
+    p.send(k, &fields(&[5, 0]));
+    p.s.reset(p.now, k);
+    let fetch = p.request(1);
+    assert_eq!(p.local[&fetch].sent, message(kind::FETCH, &[2, 1, 1, b'a', 1, b't', 1, 0x21, 3, 5, 0, 0]));
+}
+
+#[test]
+fn fill_refused_before_subscribe_ok() {
+    let mut p = Peer::speaking(Version::Draft22);
+    let r = p.subscribe(true);
+    let subscribe = p.request(0);
+    let k = p.s.accept_uni();
+    p.send(k, &fields(&[5, 0]));
+    p.s.reset(p.now, k);
+    assert!(p.events().is_empty());
+    p.send(subscribe, &accepted(Some(5)));
+    let fetch = p.request(1);
+    assert_eq!(p.local[&fetch].sent, message(kind::FETCH, &[2, 1, 1, b'a', 1, b't', 1, 0x21, 4, 5, 0, 0, 0]));
+    assert!(matches!(p.events()[..], [Event::Subscribed { .. }]));
+    p.send(fetch, &message(kind::REQUEST_ERROR, &fields(&[0x32, 0, 0])));
+    assert_eq!(p.events(), [Event::Fetched { request: r }]);
 }
 
 #[test]

@@ -94,8 +94,9 @@ pub(crate) async fn dial(target: &Target, pinned: Option<Hash>, insecure: bool) 
     .await
 }
 
-/// Connects to the relays one after the other, [`STAGGER`] apart or after a failure, and returns the first
-/// connection, or the error of the first relay. Drops the other attempts. Needs a `LocalSet`.
+/// Dials the relays in order, each [`STAGGER`] after the previous one, or at once after a failure. Returns
+/// the first connection, or the first relay's error if all fail. Drops the other attempts. Needs a
+/// `LocalSet`.
 pub(crate) async fn dial_any(places: Vec<Place>, insecure: bool) -> Result<(Place, Dialled), NetError> {
     let mut attempts = JoinSet::new();
     let mut untried = places.into_iter().enumerate();

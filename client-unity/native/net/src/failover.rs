@@ -19,7 +19,7 @@ pub(crate) const STAGGER: Duration = Duration::from_millis(200);
 pub(crate) const FIRST_RETRY: Duration = Duration::from_millis(200);
 pub(crate) const LAST_RETRY: Duration = Duration::from_secs(5);
 
-/// Number of moves in a row that are not delayed, so that a full relay may send a viewer on, even twice.
+/// Number of consecutive moves without delay: a full relay may redirect a viewer to another full one.
 const PROMPT_MOVES: u32 = 2;
 
 /// Measures how long the relay of a connection has been silent.
@@ -27,13 +27,13 @@ const PROMPT_MOVES: u32 = 2;
 pub(crate) struct Silence {
     link: Option<u64>,
     bytes: u64,
-    /// When something was last heard, and when this was last measured.
+    /// Time of the last data, and of the last measurement.
     at: Option<(Instant, Instant)>,
 }
 
 impl Silence {
-    /// Returns the time since `received`, a number of bytes, increased. Time during which this process was
-    /// stalled does not count. Call it every [`LOOK`].
+    /// Returns the time since `received`, the connection's byte count, last grew. Time during which this
+    /// process was stalled does not count. Call it every [`LOOK`].
     pub fn observe(&mut self, now: Instant, link: u64, received: u64) -> Duration {
         let heard = match self.at {
             Some((heard, looked)) if self.link == Some(link) && self.bytes == received && now - looked < STALLED => {
@@ -45,7 +45,7 @@ impl Silence {
         now - heard
     }
 
-    /// Forgets what was heard.
+    /// Forgets the measurements.
     pub fn clear(&mut self) {
         *self = Silence::default();
     }
@@ -59,8 +59,8 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Returns how long to stay with a session that lasted that long before it received a GOAWAY. `jitter`
-    /// is a fraction that is added.
+    /// Returns how long to stay with a session that received a GOAWAY after `lasted`. `jitter` is the
+    /// fraction of the delay to add.
     pub fn delay(&mut self, lasted: Duration, jitter: f64) -> Duration {
         if lasted > LAST_RETRY {
             *self = Pace::default();

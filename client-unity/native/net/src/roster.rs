@@ -61,8 +61,8 @@ fn relay(r: &serde_json::Value) -> Option<Relay> {
     Some(Relay { place: Place { target, certificate }, cost })
 }
 
-/// The relays to use instead of the one at `at`, best first: those known and the configured one. Those
-/// with equal costs are in the order of `random`, a number below 1 for each.
+/// The known relays and the configured one, without the relay at `at`, best first. `random` orders relays
+/// of equal cost.
 pub(crate) fn others(known: &[Relay], home: &Place, at: &Target, mut random: impl FnMut() -> f64) -> Vec<Place> {
     let mut order: Vec<(f64, f64, Place)> = known.iter().map(|r| (r.cost, random(), r.place.clone())).collect();
     order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));

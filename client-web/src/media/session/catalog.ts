@@ -61,7 +61,7 @@ export interface Catalog {
   readonly inits: ReadonlyMap<string, InitData>;
   /** True once the broadcast has ended. */
   readonly complete: boolean;
-  /** True if this is what relays see of an encrypted session's catalog. */
+  /** True for the unencrypted part of an encrypted session's catalog. */
   readonly encrypted: boolean;
 }
 
