@@ -94,13 +94,12 @@ describe("a live session", () => {
     return difference;
   }
 
-  /**
-   * Makes a publisher with --hold publish its other frames, waits for a frame after the given one, and then until none
-   * is in transit.
-   */
-  async function publishAll(p: Program, page: Page, after: number): Promise<void> {
+  /** Makes a publisher with --hold publish its other frames, and waits until none is in transit. */
+  async function publishAll(p: Program, page: Page): Promise<void> {
+    const before = (await stats(page)).frames_received;
     p.signal("SIGUSR1");
-    await until(`a frame after ${after}`, async () => (await stats(page)).per_camera[0]!.sequence > after);
+    await until("another frame", async () => (await stats(page)).frames_received > before);
+    await p.says(/published all frames/);
     await message(page, /The publisher is silent/);
   }
 
@@ -115,10 +114,9 @@ describe("a live session", () => {
     const before = await sent();
     const page = await fixture.view(lab.link(fixture.port, "count"));
     await shows(page, 1);
-    await publishAll(p, page, 20);
+    await publishAll(p, page);
     const after = await sent();
     const s = await stats(page);
-    expect(s.frames_received).toBeGreaterThan(10);
     // The tolerance covers the catalog, and the first frame, which is fetched.
     const missing = s.frames_lost + s.streams_refused;
     expect(Math.abs(after[0] - before[0] - s.frames_received - missing)).toBeLessThanOrEqual(3);
@@ -148,10 +146,9 @@ describe("a live session", () => {
     const page = await fixture.view(lab.link(fixture.port, "slow"));
     await shows(page, 1);
     await drawSlowly(page);
-    await publishAll(p, page, frames / 2); // the viewer may decline all frames from some point on
+    await publishAll(p, page);
     const s = await stats(page);
     console.log(JSON.stringify({ ...s, per_camera: s.per_camera[0] }));
-    expect(s.frames).toBeGreaterThan(5);
     expect(s.frames_declined).toBeGreaterThan(frames / 4);
     expect(s.frames_lost).toBeLessThan(frames / 10);
     // Every frame up to the last one received counts once, as received, declined or lost.

@@ -390,6 +390,7 @@ func (p *publisher) produce(ctx context.Context) error {
 	defer tick.Stop()
 	for sequence := uint32(0); ; sequence++ {
 		if p.frames > 0 && sequence == uint32(p.frames) {
+			slog.Info("published all frames")
 			<-ctx.Done()
 			return nil
 		}
