@@ -122,6 +122,7 @@ type Conn struct {
 	read       uint64 // of them read or dropped
 	recvLimit  uint64
 	window     uint64
+	grown      uint64          // value of read when the window could last grow
 	segments   []*segment      // under way, by number
 	highest    uint64          // one above the largest number of a segment
 	numbers    spans           // of received segments
@@ -429,15 +430,19 @@ func (c *Conn) release(id uint64) {
 // streams.
 func counted(n uint64) uint64 { return n - min(n, uncounted) }
 
-// consumed counts n bytes as read or dropped, and grants the peer more credit once half of the
-// window is used.
+// consumed counts n bytes as read or dropped, and grants the peer more credit once an eighth of the window is
+// used. With a larger share, streams that nobody reads would sooner block the others. The window may grow after
+// half of it is used.
 func (c *Conn) consumed(n uint64) {
 	c.read += n
-	if n == 0 || c.recvLimit-c.read >= c.window/2 {
+	if n == 0 || c.read+c.window-c.recvLimit < c.window/8 {
 		return
 	}
-	if c.window < maxWindow && c.cfg.Grow != nil && c.cfg.Grow(c.window) {
-		c.window = min(2*c.window, maxWindow)
+	if c.read-c.grown >= c.window/2 {
+		c.grown = c.read
+		if c.window < maxWindow && c.cfg.Grow != nil && c.cfg.Grow(c.window) {
+			c.window = min(2*c.window, maxWindow)
+		}
 	}
 	c.recvLimit = c.read + c.window
 	c.control(maxData, c.recvLimit)
