@@ -116,8 +116,9 @@ func (s *ReceiveStream) CancelRead(code quic.StreamErrorCode) {
 		return
 	}
 	s.stopped = &quic.StreamError{StreamID: quic.StreamID(s.id), ErrorCode: code}
+	missing := s.final == unknownSize || !s.complete()
 	s.discard()
-	if s.final == unknownSize || len(s.pieces) > 0 {
+	if missing {
 		s.c.control(stopSending, s.id, uint64(code))
 	}
 	if s.final != unknownSize {
