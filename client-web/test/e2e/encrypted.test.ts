@@ -44,6 +44,7 @@ describe("an encrypted session", () => {
     await message(wrong, /cannot be decrypted: the link has another key 1/);
     const damaged = await fixture.view(`${link}#e2e=1.AAEC`);
     await message(damaged, /The key in the link is damaged/);
+    for (const done of [none, wrong, damaged]) await done.close();
 
     const recording = join(dir, "secret.mcap");
     lab.run("holocast", "record", `moqt://127.0.0.1:${fixture.port}/secret`, recording, "--duration", "2s");
@@ -57,8 +58,11 @@ describe("an encrypted session", () => {
     expect(Object.values((await stats(page)).encryption!.refused)).toEqual([0, 0, 0, 0, 0]);
     await message(old, /encrypted with key 2, which the link lacks/);
     expect((await stats(old)).encryption!.refused["unknown key"]).toBeGreaterThan(5);
+    await old.close();
     const late = await fixture.view(`${link}#e2e=${first}`);
     await message(late, /encrypted with key 2, which the link lacks/);
+    for (const done of [page, late]) await done.close();
+    await p.stop();
 
     fixture.open.push(lab.replay(fixture.port, "again", recording));
     const replayed = await fixture.view(`${lab.link(fixture.port, "again")}#e2e=${first}`);
