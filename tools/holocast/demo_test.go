@@ -32,12 +32,10 @@ func (p *process) gone() bool {
 func startDemo(t *testing.T, args ...string) (p *process, out string) {
 	t.Helper()
 	out = filepath.Join(t.TempDir(), "demo-out")
-	return start(
-		t,
-		"holocast",
-		append(
-			[]string{"demo", "--out", out, "--source", "synthetic", "--capture-arg=--depth-mode=NFOV_2X2BINNED"},
-			args...)...), out
+	small := []string{
+		"demo", "--out", out, "--source", "synthetic", "--capture-arg=--depth-mode=NFOV_2X2BINNED", "--capture-arg=--fps=10",
+	}
+	return start(t, "holocast", append(small, args...)...), out
 }
 
 func TestDemo(t *testing.T) {
