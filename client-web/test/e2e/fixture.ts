@@ -69,3 +69,9 @@ export const message = (page: Page, pattern: RegExp): Promise<string> =>
     const text = await page.locator("#message").innerText();
     return (await page.locator("#message").isVisible()) && pattern.test(text) ? text : undefined;
   });
+
+/** Waits until the page has shown a notice that matches. */
+export const notice = (page: Page, pattern: RegExp): Promise<boolean> =>
+  until(`a notice that matches ${pattern}`, async () =>
+    (await page.evaluate(() => (window as unknown as { notices: string[] }).notices)).some((text) => pattern.test(text)),
+  );

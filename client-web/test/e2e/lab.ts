@@ -17,6 +17,14 @@ const dist = process.env["DIST"] ?? fileURLToPath(new URL("../../dist/", import.
 /** Output directories of other test builds, served in addition to the page. */
 const extra = fileURLToPath(new URL("../out/", import.meta.url));
 /** Small because the GPU is emulated, but larger than a phone, where the page hides the statistics. */
+/** Keeps the page's notices, which disappear after some seconds. */
+const KEEP_NOTICES = `
+  window.notices = [];
+  new MutationObserver(() => {
+    const text = document.querySelector("#notice")?.textContent;
+    if (text && text !== window.notices.at(-1)) window.notices.push(text);
+  }).observe(document, { subtree: true, childList: true });
+`;
 const VIEWPORT = { width: 576, height: 512 };
 
 const types: Record<string, string> = {
@@ -287,6 +295,7 @@ export class Lab {
       )
         this.errors.push(m.text());
     });
+    await page.addInitScript(KEEP_NOTICES);
     if (init) await page.addInitScript(init);
     return page;
   }

@@ -3,7 +3,7 @@ import { spawn } from "node:child_process";
 import type { Page } from "playwright-core";
 import { beforeAll, describe, expect, it } from "vitest";
 import { listens, reportDecoded } from "./ear.ts";
-import { Fixture, reliable, small } from "./fixture.ts";
+import { Fixture, notice, reliable, small } from "./fixture.ts";
 import { shows, stats, until } from "./lab.ts";
 
 declare global {
@@ -146,7 +146,7 @@ describe("sound", () => {
   it("says that it is off, and can be muted and turned on again", async () => {
     await fixture.publisher("muted", ...small, ...reliable, "--sound", "stream");
     const page = await fixture.view(lab.link(fixture.port, "muted"), records);
-    await until("the notice", async () => /Select Sound/.test(await page.locator("#notice").innerText()));
+    await notice(page, /Select Sound/);
     await page.locator("button#sound").click();
     const beeps = () => page.evaluate(() => window.seen!.heard.length);
     await until("a beep", async () => (await beeps()) > 0);

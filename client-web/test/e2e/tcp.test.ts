@@ -3,10 +3,9 @@ import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync }
 import { connect, createServer, type AddressInfo, type Server } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { Page } from "playwright-core";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { Cinema, sharp } from "./cinema.ts";
-import { message, reliable, small } from "./fixture.ts";
+import { message, notice, reliable, small } from "./fixture.ts";
 import { freePort, repo, shows, stats, until } from "./lab.ts";
 
 const cinema = new Cinema();
@@ -43,19 +42,13 @@ async function socketSessions(port: number): Promise<number> {
   return Number(/holocast_relay_sessions\{transport="websocket"\} (\d+)/.exec(text)?.[1]);
 }
 
-const toast = (page: Page, text: RegExp): Promise<string> =>
-  until(`a notice that matches ${text}`, async () => {
-    const body = await page.locator("body").innerText();
-    return text.exec(body)?.[0];
-  });
-
 it("is used by a browser without WebTransport", async () => {
   const port = await freePort();
   open.push(await lab.relay(port, "--web", without));
   open.push(await lab.publisher(port, "without", ...small, ...reliable));
   const link = `http://127.0.0.1:${port}/?relay=https://127.0.0.1:${port}/&session=without`;
   const page = await cinema.view(link);
-  await toast(page, /Connected over TCP, because this browser/);
+  await notice(page, /Connected over TCP, because this browser/);
   const s = await shows(page, 5);
   expect(s.transport).toBe("tcp");
   expect(s.rtt_ms).toBeGreaterThan(0);
@@ -68,7 +61,7 @@ it("is used where the relay does not answer over UDP", async () => {
   const { port, server } = await forward(cinema.port);
   await cinema.publisher("blocked", ...small, ...reliable);
   const page = await cinema.view(lab.link(port, "blocked", "&transport=auto"));
-  await toast(page, /Connected over TCP, because the relay does not answer over UDP/);
+  await notice(page, /Connected over TCP, because the relay does not answer over UDP/);
   expect((await shows(page, 5)).transport).toBe("tcp");
   await page.close();
   server.close();
