@@ -225,6 +225,7 @@ bench-web: setup-test build ## Measure the web viewer in Chromium
 
 interop: build ## Test against other implementations of MOQT (needs cargo)
 	tools/interop/interop.sh
+	tools/interop/runner/run.sh
 	tools/interop/fastpath.sh
 
 clean: ## Remove build output

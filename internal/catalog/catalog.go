@@ -70,35 +70,42 @@ type Catalog struct {
 
 // Track describes one track (MSF §5.2). Zero values are omitted from the document.
 type Track struct {
-	Namespace      string   `json:"namespace,omitempty"` // tuple fields joined by "/"; "" means the catalog's
-	Name           string   `json:"name"`
-	Packaging      string   `json:"packaging"`
-	EventType      string   `json:"eventType,omitempty"` // only with PackagingEventTimeline
-	IsLive         bool     `json:"isLive"`
-	TargetLatency  float64  `json:"targetLatency,omitempty"` // milliseconds; excludes Buffers
-	Buffers        *Buffers `json:"buffers,omitempty"`
-	Role           string   `json:"role,omitempty"`
-	Label          string   `json:"label,omitempty"` // human-readable
-	RenderGroup    *int     `json:"renderGroup,omitempty"`
-	AltGroup       *int     `json:"altGroup,omitempty"` // same content at other qualities
-	InitRef        string   `json:"initRef,omitempty"`  // an InitData.ID
-	Depends        []string `json:"depends,omitempty"`
-	Codec          string   `json:"codec,omitempty"`
-	MimeType       string   `json:"mimeType,omitempty"`
-	Framerate      float64  `json:"framerate,omitempty"`  // frames per second
-	Timescale      float64  `json:"timescale,omitempty"`  // units per second
-	Bitrate        int64    `json:"bitrate,omitempty"`    // maximum, bits per second
-	AvgBitrate     int64    `json:"avgBitrate,omitempty"` // bits per second
-	MaxGOPDuration float64  `json:"maxGopDuration,omitempty"`
-	Width          int      `json:"width,omitempty"`  // pixels
-	Height         int      `json:"height,omitempty"` // pixels
-	Samplerate     int      `json:"samplerate,omitempty"`
-	ChannelConfig  string   `json:"channelConfig,omitempty"`
-	Lang           string   `json:"lang,omitempty"`
-	TrackDuration  int64    `json:"trackDuration,omitempty"` // milliseconds; only when not live
-	Template       Template `json:"template,omitzero"`       // media time of its locations
-	ConnectionURI  string   `json:"connectionUri,omitempty"` // only in PublishTracks
-	Token          string   `json:"token,omitempty"`
+	Namespace        string          `json:"namespace,omitempty"` // tuple fields joined by "/"; "" means the catalog's
+	Name             string          `json:"name"`
+	Packaging        string          `json:"packaging"`
+	EventType        string          `json:"eventType,omitempty"` // only with PackagingEventTimeline
+	IsLive           bool            `json:"isLive"`
+	TargetLatency    float64         `json:"targetLatency,omitempty"` // milliseconds; excludes Buffers
+	Buffers          *Buffers        `json:"buffers,omitempty"`
+	Role             string          `json:"role,omitempty"`
+	Label            string          `json:"label,omitempty"` // human-readable
+	RenderGroup      *int            `json:"renderGroup,omitempty"`
+	AltGroup         *int            `json:"altGroup,omitempty"` // same content at other qualities
+	InitRef          string          `json:"initRef,omitempty"`  // an InitData.ID
+	Depends          []string        `json:"depends,omitempty"`
+	TemporalID       *int            `json:"temporalId,omitempty"` // of a layer; 0 is the base
+	SpatialID        *int            `json:"spatialId,omitempty"`
+	Codec            string          `json:"codec,omitempty"`
+	MimeType         string          `json:"mimeType,omitempty"`
+	Framerate        float64         `json:"framerate,omitempty"`  // frames per second
+	Timescale        float64         `json:"timescale,omitempty"`  // units per second
+	Bitrate          int64           `json:"bitrate,omitempty"`    // maximum, bits per second
+	AvgBitrate       int64           `json:"avgBitrate,omitempty"` // bits per second
+	MaxGOPDuration   float64         `json:"maxGopDuration,omitempty"`
+	MaxGroupDuration float64         `json:"maxGroupDuration,omitempty"`
+	Width            int             `json:"width,omitempty"`         // pixels
+	Height           int             `json:"height,omitempty"`        // pixels
+	DisplayWidth     int             `json:"displayWidth,omitempty"`  // pixels
+	DisplayHeight    int             `json:"displayHeight,omitempty"` // pixels
+	Samplerate       int             `json:"samplerate,omitempty"`
+	ChannelConfig    string          `json:"channelConfig,omitempty"`
+	Lang             string          `json:"lang,omitempty"`
+	TrackDuration    int64           `json:"trackDuration,omitempty"` // milliseconds; only when not live
+	Template         Template        `json:"template,omitzero"`       // media time of its locations
+	ConnectionURI    string          `json:"connectionUri,omitempty"` // only in PublishTracks
+	Token            string          `json:"token,omitempty"`
+	AuthInfo         map[string]any  `json:"authInfo,omitempty"` // by scheme
+	Accessibility    []Accessibility `json:"accessibility,omitempty"`
 
 	EncryptionScheme string `json:"encryptionScheme,omitempty"` // only in encrypted sessions, as the next
 	CipherSuite      string `json:"cipherSuite,omitempty"`
@@ -111,6 +118,12 @@ type Track struct {
 	Tile *Tile `json:"hctile,omitempty"`
 	// Sound is set on a microphone's track, which has role audio.
 	Sound *Sound `json:"hcau,omitempty"`
+}
+
+// Accessibility describes a feature embedded in a track, such as captions (MSF §5.2.44).
+type Accessibility struct {
+	Scheme string `json:"scheme"`
+	Value  string `json:"value"`
 }
 
 // Buffers are a player's target buffers in milliseconds (MSF §5.2.9).
@@ -301,8 +314,11 @@ func (t *Track) validate(path string) error {
 		{"bitrate", float64(t.Bitrate)},
 		{"avgBitrate", float64(t.AvgBitrate)},
 		{"maxGopDuration", t.MaxGOPDuration},
+		{"maxGroupDuration", t.MaxGroupDuration},
 		{"width", float64(t.Width)},
 		{"height", float64(t.Height)},
+		{"displayWidth", float64(t.DisplayWidth)},
+		{"displayHeight", float64(t.DisplayHeight)},
 		{"samplerate", float64(t.Samplerate)},
 		{"trackDuration", float64(t.TrackDuration)},
 	} {

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -293,6 +294,38 @@ func TestDelta(t *testing.T) {
 	}
 }
 
+func TestDeltaWithoutBase(t *testing.T) {
+	whole := []byte(`{"version":"draft-01","tracks":[{"name":"a","packaging":"loc","isLive":true}]}`)
+	clone := func(parent, name string) []byte {
+		return fmt.Appendf(nil, `{"generatedAt":1,"deltaUpdate":[{"op":"clone","tracks":[{"parentName":%q,"name":%q}]}]}`,
+			parent, name)
+	}
+	var r Reader
+	for i, step := range []struct {
+		group   uint64
+		payload []byte
+		tracks  int // 0: refused
+		noBase  bool
+	}{
+		{1, clone("a", "b"), 0, true},
+		{1, whole, 1, false},
+		{1, clone("a", "b"), 2, false},
+		{2, clone("a", "c"), 0, true}, // group 2's catalog is missing
+		{1, clone("x", "c"), 0, false},
+		{1, clone("a", "c"), 0, true}, // may depend on the refused update
+		{2, whole, 1, false},
+		{2, clone("a", "c"), 2, false},
+	} {
+		c, err := r.Read(step.group, step.payload)
+		if errors.Is(err, ErrNoBase) != step.noBase || (err == nil) != (step.tracks > 0) {
+			t.Fatalf("step %d: error %v", i, err)
+		}
+		if err == nil && len(c.Tracks) != step.tracks {
+			t.Errorf("step %d: %d tracks, want %d", i, len(c.Tracks), step.tracks)
+		}
+	}
+}
+
 func TestBadDeltas(t *testing.T) {
 	tests := []struct{ name, doc, wantErr string }{
 		{"no operation", `{"generatedAt":1,"deltaUpdate":[]}`, "$.deltaUpdate: missing or empty"},
@@ -316,7 +349,7 @@ func TestBadDeltas(t *testing.T) {
 		{
 			"name taken",
 			`{"generatedAt":1,"deltaUpdate":[{"op":"add","tracks":[{"name":"video","packaging":"loc"}]}]}`,
-			"after delta update: catalog: $.tracks[7].name",
+			"catalog: $.deltaUpdate[0].tracks[0].name",
 		},
 		{
 			"wrong type",

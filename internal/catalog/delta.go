@@ -10,8 +10,8 @@ import (
 
 // Apply returns c changed by a delta update (MSF §5.1.6 and §5.3). It does not modify c.
 //
-// MSF's text puts an update's target in parentName, but its example puts it in name. Apply accepts
-// both.
+// The operation "update" is that of MSF's next version. Its text puts the target in parentName, but its
+// example puts it in name. Apply accepts both.
 func (c *Catalog) Apply(delta []byte) (*Catalog, error) {
 	if len(delta) > MaxSize {
 		return nil, fmt.Errorf("catalog: $: %d bytes, more than %d", len(delta), MaxSize)
@@ -53,6 +53,9 @@ func (c *Catalog) Apply(delta []byte) (*Catalog, error) {
 		if err := decode(raw, path, &op); err != nil {
 			return nil, err
 		}
+		if op.Tracks == nil {
+			return nil, fmt.Errorf("catalog: %s.tracks: missing", path)
+		}
 		for j, raw := range op.Tracks {
 			if err := out.applyOne(op.Op, raw, fmt.Sprintf("%s.tracks[%d]", path, j)); err != nil {
 				return nil, err
@@ -82,22 +85,25 @@ func (c *Catalog) applyOne(op string, raw json.RawMessage, path string) error {
 	if op == "remove" || op == "update" && name == "" {
 		name, namespace = ref.Name, ref.Namespace
 	}
-	at := slices.IndexFunc(c.Tracks, func(t Track) bool { return t.Name == name && t.Namespace == namespace })
+	find := func(name, namespace string) int {
+		return slices.IndexFunc(c.Tracks, func(t Track) bool { return t.Name == name && t.Namespace == namespace })
+	}
+	at := find(name, namespace)
 	if op != "add" && at < 0 {
 		return fmt.Errorf("catalog: %s: no track %.80q to %.20s", path, name, op)
 	}
+	var t Track
 	switch op {
 	case "add":
-		var t Track
 		if err := decode(raw, path, &t); err != nil {
 			return err
 		}
-		c.Tracks = append(c.Tracks, t)
 	case "remove":
 		c.Tracks = slices.Delete(c.Tracks, at, at+1)
+		return nil
 	case "clone", "update":
-		t, err := c.Tracks[at].override(raw, path)
-		if err != nil {
+		var err error
+		if t, err = c.Tracks[at].override(raw, path); err != nil {
 			return err
 		}
 		if op == "update" {
@@ -107,10 +113,13 @@ func (c *Catalog) applyOne(op string, raw json.RawMessage, path string) error {
 		if ref.Name == "" {
 			return fmt.Errorf("catalog: %s.name: missing; a clone needs a new name", path)
 		}
-		c.Tracks = append(c.Tracks, t)
 	default:
 		return fmt.Errorf("catalog: %s: operation %.20q: want add, remove, clone or update", path, op)
 	}
+	if find(t.Name, t.Namespace) >= 0 {
+		return fmt.Errorf("catalog: %s.name: %.80q is taken by another track", path, t.Name)
+	}
+	c.Tracks = append(c.Tracks, t)
 	return nil
 }
 
@@ -120,7 +129,7 @@ func (t Track) override(raw json.RawMessage, path string) (Track, error) {
 	if err := decode(raw, path, &declared); err != nil {
 		return Track{}, err
 	}
-	// encoding/json would write through pointers and slices that t shares with its catalog.
+	// encoding/json would write through pointers, slices and maps that t shares with its catalog.
 	for field := range declared {
 		switch strings.ToLower(field) { // encoding/json ignores case
 		case "rendergroup":
@@ -131,8 +140,22 @@ func (t Track) override(raw json.RawMessage, path string) (Track, error) {
 			t.Depends = nil
 		case "buffers":
 			t.Buffers = nil
+		case "temporalid":
+			t.TemporalID = nil
+		case "spatialid":
+			t.SpatialID = nil
+		case "authinfo":
+			t.AuthInfo = nil
+		case "accessibility":
+			t.Accessibility = nil
 		case "hcpf":
 			t.Points = nil
+		case "hcsphere":
+			t.Sphere = nil
+		case "hctile":
+			t.Tile = nil
+		case "hcau":
+			t.Sound = nil
 		}
 	}
 	return t, decode(raw, path, &t)

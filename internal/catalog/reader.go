@@ -10,7 +10,11 @@ import (
 
 // Reader follows a catalog track. Pass it the track's objects in order, starting with a whole
 // catalog.
-type Reader struct{ current *Catalog }
+type Reader struct {
+	current *Catalog
+	group   uint64 // of the last whole catalog
+	intact  bool   // every update since then was applied
+}
 
 // Properties are the properties of an object or track (MOQT §2.5).
 type Properties interface {
@@ -18,10 +22,13 @@ type Properties interface {
 	Int(t uint64) (v uint64, ok bool)
 }
 
-// Read applies the next object and returns the current catalog. properties lists the object's
-// properties, then the track's; the first MSF_COMPRESSION found applies. On error the catalog is
-// unchanged.
-func (r *Reader) Read(payload []byte, properties ...Properties) (*Catalog, error) {
+// ErrNoBase is returned for a delta update whose catalog, or an update before it, is missing.
+var ErrNoBase = errors.New("catalog: $: a delta update without the catalog that it changes")
+
+// Read applies the next object, of the given group, and returns the current catalog. properties lists
+// the object's properties, then the track's; the first MSF_COMPRESSION found applies. On error the
+// catalog is unchanged, and later delta updates of the group fail with [ErrNoBase].
+func (r *Reader) Read(group uint64, payload []byte, properties ...Properties) (*Catalog, error) {
 	compression := uint64(0)
 	for _, p := range properties {
 		if v, ok := p.Int(CompressionProperty); ok {
@@ -31,16 +38,20 @@ func (r *Reader) Read(payload []byte, properties ...Properties) (*Catalog, error
 	}
 	payload, err := Decompress(payload, compression)
 	if err != nil {
+		r.intact = false
 		return nil, err
 	}
 	c, err := Parse(payload)
-	if errors.Is(err, ErrDelta) && r.current != nil {
+	if errors.Is(err, ErrDelta) {
+		if !r.intact || group != r.group {
+			return nil, ErrNoBase
+		}
 		c, err = r.current.Apply(payload)
 	}
-	if err != nil {
+	if r.intact = err == nil; err != nil {
 		return nil, err
 	}
-	r.current = c
+	r.current, r.group = c, group
 	return c, nil
 }
 

@@ -138,7 +138,7 @@ func read(t *testing.T, objects []vectorObject) (c *Catalog, err error) {
 	var r Reader
 	for _, o := range objects {
 		payload, props := o.payload(t)
-		if c, err = r.Read(payload, properties(nil), props); err != nil {
+		if c, err = r.Read(1, payload, properties(nil), props); err != nil {
 			return nil, err
 		}
 		for _, n := range c.Cameras() {
@@ -305,8 +305,13 @@ func FuzzReader(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, payload []byte, compression uint64) {
-		r := Reader{current: studio(t)}
-		c, err := r.Read(payload, properties{CompressionProperty: compression})
+		r := Reader{current: studio(t), group: 1, intact: true}
+		before := toJSON(r.current)
+		base := r.current
+		c, err := r.Read(1, payload, properties{CompressionProperty: compression})
+		if after := toJSON(base); after != before {
+			t.Fatalf("changed the catalog before from\n%s to\n%s", before, after)
+		}
 		if err != nil {
 			return
 		}

@@ -1,4 +1,4 @@
-// Package loc implements the Low Overhead Media Container (draft-ietf-moq-loc-03): the properties
+// Package loc implements the Low Overhead Media Container (draft-ietf-moq-loc-04): the properties
 // of media objects, and the codec configurations of H.264, AAC and Opus. It does no I/O.
 package loc
 
@@ -14,8 +14,11 @@ import (
 // Property types (§2.3).
 const (
 	PropertyTimescale   = 0x08 // units of Timestamp per second; absent: UNIX µs
-	PropertyTimestamp   = 0x0a
 	PropertyVideoConfig = 0x0d
+	PropertyTimestamp   = 0x10
+	// PropertyTimestamp03 is the timestamp up to LOC-03, as in earlier recordings. Parse reads it if
+	// there is no PropertyTimestamp.
+	PropertyTimestamp03 = 0x0a
 )
 
 // PropertyPrevious repeats the previous packet of a microphone's track (docs/spec/sound.md). Its type
@@ -52,16 +55,14 @@ const maxTimestamp = 253402300799_000_000
 
 // Parse reads an object's properties and skips unknown ones.
 func Parse(b wire.Properties) (p Properties, err error) {
+	var stamp uint64
 	found := false
 	for kv := range b.All() {
 		switch kv.Type {
 		case PropertyTimescale:
 			return p, fmt.Errorf("%w: it is in %d units per second", ErrNoTimestamp, kv.Int)
-		case PropertyTimestamp:
-			if kv.Int > maxTimestamp {
-				return p, fmt.Errorf("loc: timestamp %d µs is beyond the year 9999", kv.Int)
-			}
-			p.Timestamp, found = time.UnixMicro(int64(kv.Int)), true
+		case PropertyTimestamp, PropertyTimestamp03: // in ascending order
+			stamp, found = kv.Int, true
 		case PropertyVideoConfig:
 			p.VideoConfig = kv.Bytes
 		case PropertyPrevious:
@@ -71,6 +72,10 @@ func Parse(b wire.Properties) (p Properties, err error) {
 	if !found {
 		return p, ErrNoTimestamp
 	}
+	if stamp > maxTimestamp {
+		return p, fmt.Errorf("loc: timestamp %d µs is beyond the year 9999", stamp)
+	}
+	p.Timestamp = time.UnixMicro(int64(stamp))
 	return p, nil
 }
 

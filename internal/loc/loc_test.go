@@ -2,8 +2,11 @@ package loc
 
 import (
 	"bytes"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
 	"reflect"
 	"strings"
@@ -19,6 +22,9 @@ func TestProperties(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v", got, err)
 	}
+	if b := want.Append(nil); !bytes.Contains(b, []byte{PropertyTimestamp - PropertyVideoConfig, 0xfe}) {
+		t.Errorf("no timestamp of type %#x in %x", PropertyTimestamp, b)
+	}
 	for _, tt := range []struct {
 		name string
 		kvs  []wire.KeyValue
@@ -30,6 +36,36 @@ func TestProperties(t *testing.T) {
 	} {
 		if _, err := Parse(wire.AppendKeyValues(nil, tt.kvs...)); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
+		}
+	}
+}
+
+// TestTimestampVectors tests Parse with the vectors that all clients share.
+func TestTimestampVectors(t *testing.T) {
+	b, err := os.ReadFile("testdata/timestamps.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var vectors []struct {
+		Name, Properties string
+		Micros           *int64
+	}
+	if err := json.Unmarshal(b, &vectors); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range vectors {
+		b, err := hex.DecodeString(v.Properties)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := Parse(b)
+		switch {
+		case v.Micros == nil:
+			if !errors.Is(err, ErrNoTimestamp) {
+				t.Errorf("%s: %v, %v, want no timestamp", v.Name, p.Timestamp, err)
+			}
+		case err != nil || p.Timestamp.UnixMicro() != *v.Micros:
+			t.Errorf("%s: %d µs, %v, want %d", v.Name, p.Timestamp.UnixMicro(), err, *v.Micros)
 		}
 	}
 }

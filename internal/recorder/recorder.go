@@ -58,7 +58,7 @@ type track struct {
 	busy   bool           // it has a running subscription
 	newest *moqt.Location // recorded
 	// catalog handles the objects of the catalog track; nil for other tracks.
-	catalog    func(payload []byte, properties ...catalog.Properties)
+	catalog    func(group uint64, payload []byte, properties ...catalog.Properties)
 	properties moqt.Properties // track properties
 	parts      parts.Limits    // limits for frames in datagrams; zero if there are none
 }
@@ -190,8 +190,8 @@ func (r *Recorder) Record(ctx context.Context, s *moqt.Session) error {
 	var reader catalog.Reader
 	started := map[string]bool{}
 	var media sync.WaitGroup
-	follow := func(payload []byte, properties ...catalog.Properties) {
-		current, err := reader.Read(payload, properties...)
+	follow := func(group uint64, payload []byte, properties ...catalog.Properties) {
+		current, err := reader.Read(group, payload, properties...)
 		if err != nil {
 			r.log.Warn("ignored an invalid catalog", "err", err)
 			return
@@ -388,7 +388,7 @@ func (x *run) fetch(
 				known = before != nil && o.Group <= before.Group
 			}
 			if known && t.catalog != nil {
-				t.catalog(payload, o.Properties, t.properties) // tracks to record on this connection
+				t.catalog(o.Group, payload, o.Properties, t.properties) // tracks to record on this connection
 			}
 			x.mu.Unlock()
 			if known {
@@ -524,6 +524,6 @@ func (r *Recorder) note(t *track, o recording.Object) {
 		t.newest = &at
 	}
 	if t.catalog != nil && o.Status == 0 {
-		t.catalog(o.Payload, moqt.Properties(o.Properties), t.properties)
+		t.catalog(o.Group, o.Payload, moqt.Properties(o.Properties), t.properties)
 	}
 }

@@ -255,7 +255,7 @@ func (x *indexer) align() {
 }
 
 func (x *indexer) addCatalog(o *recording.Object) {
-	c, err := x.reader.Read(o.Payload, moqt.Properties(o.Properties), x.properties[o.Track.String()])
+	c, err := x.reader.Read(o.Group, o.Payload, moqt.Properties(o.Properties), x.properties[o.Track.String()])
 	if err == nil && len(c.Tracks) > 0 {
 		x.catalog = c
 	}

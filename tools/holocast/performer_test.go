@@ -52,7 +52,7 @@ func clapsSeen(t *testing.T, path string) map[int64]bool {
 		}
 		if o.Track.Name == catalog.TrackName && init.Grid.Width == 0 && !o.EndOnly {
 			var reader catalog.Reader
-			c, err := reader.Read(o.Payload)
+			c, err := reader.Read(o.Group, o.Payload)
 			if err != nil {
 				t.Fatal(err)
 			}

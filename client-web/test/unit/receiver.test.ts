@@ -19,7 +19,7 @@ function receiver(channels = 1, microphone: typeof MICROPHONE | undefined = MICR
 /** Packet i, optionally with a copy of its predecessor. */
 function packet(i: number, o: { data?: Uint8Array; previous?: Uint8Array; stamp?: bigint } = {}) {
   const other = new Map<number, bigint | Uint8Array>();
-  other.set(0x0a, o.stamp ?? BigInt(1000 * NOW + 10_000 * i));
+  other.set(0x10, o.stamp ?? BigInt(1000 * NOW + 10_000 * i));
   if (o.previous) other.set(0x68636175, o.previous);
   return { properties: { other }, payload: o.data ?? Uint8Array.of(TOC, i) };
 }

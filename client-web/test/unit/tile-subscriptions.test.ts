@@ -82,7 +82,7 @@ it.each(["answered", "unanswered"])("cancels all subscriptions when the page is 
   await video!.answer();
   const frame = {
     group: 7n, subgroup: 0n, id: 0n, status: "normal", payload: Uint8Array.of(1),
-    properties: { other: new Map([[0x0a, BigInt(1000 * Date.now())]]) },
+    properties: { other: new Map([[0x10, BigInt(1000 * Date.now())]]) },
   } as unknown as ReceivedObject;
   video!.sink.object(frame);
   await vi.advanceTimersByTimeAsync(2000); // past the choice of tiles for the next group

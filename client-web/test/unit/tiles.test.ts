@@ -64,7 +64,7 @@ class Lab {
   /** Receives the start of a GoP, and waits for the choice of the next one's tiles. */
   async gop(group: number): Promise<number[]> {
     const timestamp = 1000n * BigInt(Math.round(performance.timeOrigin + performance.now()));
-    const other = new Map([[0x0a, timestamp]]);
+    const other = new Map([[0x10, timestamp]]);
     this.base!.object!({
       group: BigInt(group), subgroup: 0n, id: 0n, status: "normal", properties: { other }, payload: new Uint8Array(99),
     } as never);

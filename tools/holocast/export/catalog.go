@@ -26,7 +26,7 @@ func openCatalog(path string) (r *recording.Reader, root moqt.TrackName, c *cata
 		}
 	}
 	var first catalog.Reader
-	if c, err = first.Read(o.Payload, moqt.Properties(o.Properties), track); err != nil {
+	if c, err = first.Read(o.Group, o.Payload, moqt.Properties(o.Properties), track); err != nil {
 		_ = r.Close() // read-only
 		return nil, root, nil, fmt.Errorf("recording %s: %w", path, err)
 	}

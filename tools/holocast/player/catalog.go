@@ -38,7 +38,7 @@ func (p *Player) followCatalog(ctx context.Context, s *moqt.Session, updates cha
 		var reader catalog.Reader
 		replayed, _ := sub.Properties.Int(connect.ReplayProperty)
 		err = p.objects(ctx, sub, catalog.MaxSize, func(o wire.FetchObject, payload []byte) error {
-			current, err := reader.Read(payload, o.Properties, sub.Properties)
+			current, err := reader.Read(o.Group, payload, o.Properties, sub.Properties)
 			if err != nil { // keep the last valid catalog
 				p.log.Warn("ignored a catalog", "err", err)
 				return nil

@@ -311,7 +311,7 @@ func (p *Player) readRecording(ctx context.Context, s *moqt.Session) error {
 	r := p.recorded
 	var reader catalog.Reader
 	return p.objects(ctx, sub, catalog.MaxSize, func(o wire.FetchObject, payload []byte) error {
-		c, err := reader.Read(payload, o.Properties, sub.Properties)
+		c, err := reader.Read(o.Group, payload, o.Properties, sub.Properties)
 		if err != nil {
 			return fmt.Errorf("read its catalog: %w", err)
 		}

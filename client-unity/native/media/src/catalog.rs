@@ -441,8 +441,18 @@ fn parse_object(b: &[u8]) -> Parsed<Map<String, Value>> {
 
 /// Applies a delta update (MSF §5.1.6, §5.3).
 fn apply(doc: &mut Map<String, Value>, delta: &Map<String, Value>) -> Parsed<()> {
+    let operations = array(delta.get("deltaUpdate"), "$.deltaUpdate", MAX_TRACKS)?;
+    if operations.is_empty() {
+        return wrong("$.deltaUpdate", "empty");
+    }
+    let Some(generated @ Value::Number(_)) = delta.get("generatedAt") else {
+        return wrong("$.generatedAt", "missing or not a number");
+    };
+    if let Some(field) = ["version", "tracks"].into_iter().find(|f| delta.contains_key(*f)) {
+        return wrong(&format!("$.{field}"), "not allowed in a delta update");
+    }
     let mut tracks = array(doc.get("tracks"), "$.tracks", MAX_TRACKS)?.to_vec();
-    for (i, v) in array(delta.get("deltaUpdate"), "$.deltaUpdate", MAX_TRACKS)?.iter().enumerate() {
+    for (i, v) in operations.iter().enumerate() {
         let path = format!("$.deltaUpdate[{i}]");
         let f = Fields { o: object(v, &path)?, path: &path };
         let op = f.text("op")?.unwrap_or_default();
@@ -454,42 +464,56 @@ fn apply(doc: &mut Map<String, Value>, delta: &Map<String, Value>) -> Parsed<()>
             }
         }
     }
-    if let Some(complete) = delta.get("isComplete") {
-        doc.insert("isComplete".into(), complete.clone());
+    match delta.get("isComplete") {
+        None => {}
+        Some(complete @ Value::Bool(_)) => {
+            doc.insert("isComplete".into(), complete.clone());
+        }
+        Some(_) => return wrong("$.isComplete", "neither true nor false"),
     }
+    doc.insert("generatedAt".into(), generated.clone());
     doc.insert("tracks".into(), Value::Array(tracks));
     Ok(())
 }
 
-/// MSF's text puts an update's target in parentName, its example in name: accept either.
+/// "update" is of MSF's next version. Its text puts the target in parentName, its example in name: accept either.
 fn apply_one(tracks: &mut Vec<Value>, op: &str, t: &Map<String, Value>, path: &str) -> Parsed<()> {
     let f = Fields { o: t, path };
     let by_name = op == "remove" || op == "update" && f.get("parentName").is_none();
     let (name, namespace) = if by_name { ("name", "namespace") } else { ("parentName", "parentNamespace") };
     let (name, namespace) = (f.text(name)?, f.text(namespace)?.unwrap_or_default());
     let text = |v: &Value, field: &str| v.get(field).and_then(Value::as_str).map(str::to_owned);
-    let at = tracks
-        .iter()
-        .position(|t| text(t, "name").as_deref() == name && text(t, "namespace").unwrap_or_default() == namespace);
+    let find = |tracks: &[Value], name: Option<&str>, namespace: &str| {
+        let same =
+            |t: &Value| text(t, "name").as_deref() == name && text(t, "namespace").unwrap_or_default() == namespace;
+        tracks.iter().position(same)
+    };
+    let at = find(tracks, name, namespace);
     let changed = |at: usize| {
         let mut o = tracks[at].as_object().cloned().unwrap_or_default();
         let own = t.iter().filter(|(k, _)| *k != "parentName" && *k != "parentNamespace");
         o.extend(own.map(|(k, v)| (k.clone(), v.clone())));
         Value::Object(o)
     };
-    match (op, at) {
-        ("add", _) => tracks.push(Value::Object(t.clone())),
+    let new = match (op, at) {
+        ("add", _) => Value::Object(t.clone()),
         (_, None) => return wrong(path, format!("no track {:?} to {op:.20}", name.unwrap_or_default())),
         ("remove", Some(at)) => {
             tracks.remove(at);
+            return Ok(());
         }
-        ("update", Some(at)) => tracks[at] = changed(at),
-        ("clone", Some(at)) => {
-            let copy = changed(at);
-            tracks.push(copy);
+        ("update", Some(at)) => {
+            tracks[at] = changed(at);
+            return Ok(());
         }
+        ("clone", Some(at)) if f.text("name")?.is_some_and(|n| !n.is_empty()) => changed(at),
+        ("clone", Some(_)) => return wrong(&f.at("name"), "missing; a clone needs a new name"),
         _ => return wrong(path, format!("unknown operation {op:.20?}; want add, remove, clone or update")),
+    };
+    if find(tracks, text(&new, "name").as_deref(), &text(&new, "namespace").unwrap_or_default()).is_some() {
+        return wrong(&f.at("name"), "taken by another track");
     }
+    tracks.push(new);
     Ok(())
 }
 
@@ -543,10 +567,10 @@ impl CatalogReader {
         let mut changed = false;
         while let Some(b) = self.waiting.remove(&self.next) {
             let o = parse_object(&b)?;
-            if self.next > 0 {
-                apply(&mut self.doc, &o)?;
-            } else {
-                self.doc = o;
+            match o.contains_key("deltaUpdate") {
+                true if self.next > 0 => apply(&mut self.doc, &o)?,
+                true => return wrong("$", "a delta update, not an independent catalog"),
+                false => self.doc = o,
             }
             self.next += 1;
             changed = true;
@@ -694,6 +718,49 @@ mod tests {
         assert_eq!(r.add(4, 0, b"late".to_vec(), 0), Ok(None));
         let gone = delta(json!({"op": "update", "tracks": [{"name": "points/7/full"}]}));
         assert!(r.add(5, 4, gone, 0).unwrap_err().to_string().contains("no track"));
+    }
+
+    /// Vectors of internal/catalog on delta updates. This reader checks only the fields that it uses.
+    #[test]
+    fn delta_vectors() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../internal/catalog/testdata/vectors.json");
+        let vectors: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let read = |v: &Value| {
+            let (mut r, mut last, mut group, mut id) = (CatalogReader::default(), Catalog::default(), 0, 0);
+            for o in v["objects"].as_array().unwrap() {
+                if o.get("deltaUpdate").is_none() {
+                    (group, id) = (group + 1, 0);
+                }
+                last = r.add(group, id, o.to_string().into(), 0)?.unwrap();
+                id += 1;
+            }
+            let names: Vec<_> = r.doc["tracks"].as_array().unwrap().iter().map(|t| t["name"].clone()).collect();
+            Parsed::Ok((last, names))
+        };
+        let of = |kind: &str| -> Vec<Value> {
+            let delta = |v: &&Value| v["name"].as_str().unwrap().starts_with("delta: ");
+            vectors[kind].as_array().unwrap().iter().filter(delta).cloned().collect()
+        };
+        for v in of("valid") {
+            let (c, names) = read(&v).unwrap_or_else(|e| panic!("{}: {e}", v["name"]));
+            let want = &v["want"];
+            assert_eq!((json!(names), json!(c.complete)), (want["tracks"].clone(), want["complete"].clone()));
+            let list = |v: &Value| v.as_array().unwrap().clone();
+            let cameras: Vec<_> = list(&want["cameras"]).iter().flat_map(list).collect();
+            assert_eq!(c.tracks.len(), cameras.len(), "{}", v["name"]);
+            for (t, want) in c.tracks.iter().zip(cameras) {
+                assert_eq!((json!(t.name), json!(t.bitrate)), (want["track"].clone(), want["bitrate"].clone()));
+            }
+        }
+        for v in of("invalid") {
+            let want = v["error"].as_str().unwrap();
+            // Fields of tracks that this reader does not use.
+            if want.ends_with(".codec") || want.ends_with(".packaging") {
+                continue;
+            }
+            let e = read(&v).expect_err(v["name"].as_str().unwrap());
+            assert!(e.path.starts_with(want), "{}: {e}, want {want}", v["name"]);
+        }
     }
 
     #[test]

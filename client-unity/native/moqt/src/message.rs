@@ -211,9 +211,11 @@ pub struct Properties {
     /// Length of the payload that starts with this object and continues in the following ones
     /// (docs/spec/frames-in-datagrams.md).
     pub payload_length: Option<u64>,
-    /// Capture time of the object: UNIX time in microseconds (draft-ietf-moq-loc-03).
+    /// Capture time of the object: UNIX time in microseconds (draft-ietf-moq-loc-04).
     pub timestamp: Option<u64>,
-    /// Decoder configuration; avcC for H.264 (draft-ietf-moq-loc-03).
+    /// Units of the timestamp per second. If present, `timestamp` is None.
+    pub timescale: Option<u64>,
+    /// Decoder configuration; avcC for H.264 (draft-ietf-moq-loc-04).
     pub video_config: Option<Vec<u8>>,
     /// The publisher begins a group on request (§12.6).
     pub dynamic_groups: bool,
@@ -580,7 +582,10 @@ const DYNAMIC_GROUPS: u64 = 0x30;
 const MSF_COMPRESSION: u64 = 0x78;
 const REPLAYED: u64 = 0x6863_7270;
 const ORIGINAL_GROUP: u64 = 0x6863_6772;
-const TIMESTAMP: u64 = 0x0a;
+const TIMESCALE: u64 = 0x08;
+const TIMESTAMP: u64 = 0x10;
+/// Up to LOC-03, as in earlier recordings. Read if there is no TIMESTAMP, which comes later.
+const TIMESTAMP_03: u64 = 0x0a;
 const VIDEO_CONFIG: u64 = 0x0d;
 const PAYLOAD_LENGTH: u64 = 0x6863_706c;
 /// Property of an object: the track's previous sound packet.
@@ -600,6 +605,7 @@ fn cut_pair(e: ReadError) -> ReadError {
 pub(crate) fn properties(b: &[u8], of_track: bool) -> Read<Properties> {
     let mut p = Properties::default();
     pairs(b, of_track, &mut p, false).map_err(cut_pair)?;
+    p.timestamp = p.timestamp.filter(|_| p.timescale.is_none());
     Ok(p)
 }
 
@@ -644,7 +650,8 @@ fn pairs(b: &[u8], of_track: bool, p: &mut Properties, nested: bool) -> Read<()>
             MSF_COMPRESSION => p.compression = Some(value),
             ORIGINAL_GROUP if !of_track => p.original_group = Some(value),
             REPLAYED => p.replayed = value != 0,
-            TIMESTAMP if !of_track => p.timestamp = Some(value),
+            TIMESCALE if !of_track => p.timescale = Some(value),
+            TIMESTAMP | TIMESTAMP_03 if !of_track => p.timestamp = Some(value),
             PAYLOAD_LENGTH => p.payload_length = Some(value),
             _ => {}
         }
@@ -788,4 +795,23 @@ pub fn read(r: &mut Reader<'_>, v: Version) -> Read<Message> {
     }
     let length = usize::from(r.u8()?) << 8 | usize::from(r.u8()?);
     Ok(parse(kind, r.take(length)?, v)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Vectors of internal/loc.
+    #[test]
+    fn timestamps() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../internal/loc/testdata/timestamps.json");
+        let vectors: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        for v in vectors.as_array().unwrap() {
+            let hex = v["properties"].as_str().unwrap().as_bytes();
+            let byte = |s: &[u8]| u8::from_str_radix(std::str::from_utf8(s).unwrap(), 16).unwrap();
+            let b: Vec<u8> = hex.chunks(2).map(byte).collect();
+            let p = properties(&b, false).unwrap_or_else(|e| panic!("{}: {e:?}", v["name"]));
+            assert_eq!(p.timestamp, v["micros"].as_u64(), "{}", v["name"]);
+        }
+    }
 }

@@ -118,7 +118,7 @@ function applyDelta(doc: Json, delta: Json): Json {
   for (const [i, v] of operations.entries()) {
     const path = `$.deltaUpdate[${i}]`;
     const { op, tracks: list } = object(v, path);
-    for (const [j, w] of array(list ?? [], `${path}.tracks`, MAX_TRACKS).entries()) {
+    for (const [j, w] of array(list, `${path}.tracks`, MAX_TRACKS).entries()) {
       tracks = applyTo(tracks, op, object(w, `${path}.tracks[${j}]`), `${path}.tracks[${j}]`);
       if (tracks.length > MAX_TRACKS) throw new CatalogError(path, `more than ${MAX_TRACKS} tracks`);
     }
@@ -126,17 +126,25 @@ function applyDelta(doc: Json, delta: Json): Json {
   return { ...doc, ...ended, generatedAt: delta["generatedAt"], tracks };
 }
 
-/** MSF's text puts an update's target in parentName, but its example uses name. Accept both. */
+/**
+ * "update" is of MSF's next version. Its text puts the target in parentName, but its example uses name. Accept
+ * both.
+ */
 function applyTo(tracks: unknown[], op: unknown, track: Json, path: string): unknown[] {
   const { parentName, parentNamespace, ...rest } = track;
-  if (op === "add") return [...tracks, track];
+  const find = (name: unknown, namespace: unknown) =>
+    tracks.findIndex((t) => {
+      const o = object(t, path);
+      return o["name"] === name && (o["namespace"] ?? "") === (namespace ?? "");
+    });
+  const append = (t: Json): unknown[] => {
+    if (find(t["name"], t["namespace"]) >= 0) throw new CatalogError(`${path}.name`, "taken by another track");
+    return [...tracks, t];
+  };
+  if (op === "add") return append(track);
   const byName = op === "remove" || (op === "update" && !parentName);
   const name = byName ? track["name"] : parentName;
-  const namespace = (byName ? track["namespace"] : parentNamespace) ?? "";
-  const at = tracks.findIndex((t) => {
-    const o = object(t, path);
-    return o["name"] === name && (o["namespace"] ?? "") === namespace;
-  });
+  const at = find(name, byName ? track["namespace"] : parentNamespace);
   if (at < 0) throw new CatalogError(path, `no track “${String(name)}” to ${String(op)}`);
   const changed = { ...object(tracks[at], path), ...rest };
   switch (op) {
@@ -148,7 +156,7 @@ function applyTo(tracks: unknown[], op: unknown, track: Json, path: string): unk
     case "clone":
       if (!track["name"]) throw new CatalogError(`${path}.name`, "missing, a clone needs a new name");
       checkTrack(changed, path);
-      return [...tracks, changed];
+      return append(changed);
     default:
       throw new CatalogError(path, `unknown operation “${String(op)}”; want add, remove, clone or update`);
   }
@@ -232,6 +240,13 @@ type Check = (v: unknown, path: string) => unknown;
 const size: Check = (v, path) => number(v, path, 0, Number.MAX_VALUE);
 const count: Check = (v, path) => integer(v, path, 0, Number.MAX_SAFE_INTEGER);
 const wholeNumber: Check = (v, path) => integer(v, path, -Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER);
+const descriptors: Check = (v, path) => {
+  for (const [i, d] of array(v, path, MAX_TRACKS).entries()) {
+    const { scheme, value } = object(d, `${path}[${i}]`);
+    if (scheme != null) text(scheme, `${path}[${i}].scheme`);
+    if (value != null) text(value, `${path}[${i}].value`);
+  }
+};
 const texts: Check = (v, path) => array(v, path, MAX_TRACKS).forEach((t, i) => text(t, `${path}[${i}]`));
 
 /** Type checks for the MSF fields of a track that a player may use. */
@@ -249,6 +264,8 @@ const checks: Readonly<Record<string, Check>> = {
   altGroup: wholeNumber,
   initRef: text,
   depends: texts,
+  temporalId: wholeNumber,
+  spatialId: wholeNumber,
   codec: text,
   mimeType: text,
   framerate: size,
@@ -256,8 +273,11 @@ const checks: Readonly<Record<string, Check>> = {
   bitrate: count,
   avgBitrate: count,
   maxGopDuration: size,
+  maxGroupDuration: size,
   width: count,
   height: count,
+  displayWidth: count,
+  displayHeight: count,
   samplerate: count,
   channelConfig: text,
   lang: text,
@@ -265,6 +285,8 @@ const checks: Readonly<Record<string, Check>> = {
   template: timeline,
   connectionUri: text,
   token: text,
+  authInfo: object,
+  accessibility: descriptors,
 };
 
 /** Checks the types of a track's fields. */

@@ -1,10 +1,10 @@
 /** Checks a track's packets, puts them in order and decodes them. */
 import type { Properties } from "../../moqt/message.ts";
+import { timestampOf } from "../loc.ts";
 import { packetDuration } from "./decoder.ts";
 import type { SoundTrack } from "./track.ts";
 
-/** Properties of a packet: capture time in UNIX µs (draft-ietf-moq-loc-03), and the previous packet. */
-const TIMESTAMP = 0x0a;
+/** Property of a packet: the previous packet. */
 const PREVIOUS = 0x68636175;
 /** Maximum size of a packet of one microphone (RFC 6716 §3.2.1), and of any packet, bytes. */
 const MAX_OPUS = 1275;
@@ -83,8 +83,7 @@ export class Receiver {
    */
   add(p: Packet, now: number, clock: number | undefined, live: boolean): void {
     if (live && !this.#allowed(now)) return this.refuse(`more than ${RATE} packets per second`);
-    const stamp = p.properties.other?.get(TIMESTAMP);
-    const timestamp = typeof stamp === "bigint" ? Number(stamp) : -1;
+    const timestamp = Number(timestampOf(p.properties) ?? -1n);
     const reason = this.#fault(p.payload) ?? fault(timestamp, clock);
     if (reason !== undefined) return this.refuse(reason);
     if (timestamp < this.#newest - BACK || (this.#newest > 0 && timestamp > this.#newest + AHEAD)) {

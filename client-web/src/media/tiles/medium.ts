@@ -1,5 +1,6 @@
 /** A session's 360° video. Chooses tiles and qualities, and subscribes to them. */
 import type { ObjectHeader, ReceivedObject, Session, Subscription, TrackSink } from "../../moqt/index.ts";
+import { timestampOf, VIDEO_CONFIG } from "../loc.ts";
 import { MAX_CATALOG, type Catalog } from "../session/catalog.ts";
 import { localTime } from "../session/clock.ts";
 import type { Host, Medium, RecordedTrack, RecordingSource } from "../session/medium.ts";
@@ -12,9 +13,6 @@ import { BUDGET_PERCENTILE, Planner, type Gop, type Request } from "./planner.ts
 import { Grid, View, type Vec } from "./sphere.ts";
 import { parseRates, readSphere, type Coding, type Rates, type Sphere, type TileTrack } from "./track.ts";
 
-/** Frame properties (draft-ietf-moq-loc-03): capture time in UNIX µs, and avcC. */
-const TIMESTAMP = 0x0a;
-const VIDEO_CONFIG = 0x0d;
 /** Rendezvous timeout: how long the relay waits for a publisher, ms. */
 const RENDEZVOUS = 10_000;
 const RETRY = 500;
@@ -646,7 +644,7 @@ async function whyUnplayable({ codec, width, height }: Coding): Promise<string |
 }
 
 /** Timestamp of a frame, UNIX µs. */
-const stampOf = (o: ReceivedObject): number => Number(o.properties.other?.get(TIMESTAMP) ?? 0n);
+const stampOf = (o: ReceivedObject): number => Number(timestampOf(o.properties) ?? 0n);
 
 /** Planner input for the GoP that starts at timestamp `start`, ms. */
 function gopOf(s: Sphere, rates: Rates | undefined, start: number, have?: readonly number[]): Gop {
