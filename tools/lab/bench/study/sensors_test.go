@@ -3,18 +3,14 @@
 package study
 
 import (
-	"fmt"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
-	"holocast/internal/moqt"
-	"holocast/internal/moqt/wire"
-	"holocast/internal/origin"
 	"holocast/internal/quiccc"
 	"holocast/internal/sessiontest/fakepath"
 	"holocast/tools/lab/bench/internal/cputime"
+	"holocast/tools/lab/bench/internal/fakecamera"
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
@@ -46,8 +42,6 @@ func TestSensors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var s sink
-			sent := 0
 			fakepath.Test(t, func(t *testing.T) {
 				direction := fakepath.Direction{
 					Rate: func(int) float64 { return c.rate * 1e6 / 8 }, Delay: c.delay, Loss: c.loss,
@@ -55,58 +49,10 @@ func TestSensors(t *testing.T) {
 				}
 				back := direction
 				back.Loss = 0
-				var set origin.Set
-				var tracks []*origin.Track
-				for i := range sensors {
-					track := newCamera(moqt.TrackName{
-						Namespace: moqt.Namespace{"study"}, Name: fmt.Sprintf("points/%d/full", i),
-					})
-					set.Add(track)
-					tracks = append(tracks, track)
-				}
-				session, _ := fakepath.New(direction, back).Connect(t, moqt.Handler{}, set.Handler())
-				var working sync.WaitGroup
-				defer working.Wait()
-				defer session.Close(wire.NoError, "")
-				for _, track := range tracks {
-					sub, err := session.Subscribe(t.Context(), track.Name(), moqt.SubscribeOptions{})
-					if err != nil {
-						t.Fatal(err)
-					}
-					working.Go(func() { s.receive(sub, &working) })
-				}
-				// The first second is not counted, as in the study's cells.
-				began := time.Now()
-				for k := range (1 + seconds) * framesPerS {
-					time.Sleep(time.Until(began.Add(time.Duration(k) * time.Second / framesPerS)))
-					for _, track := range tracks {
-						if err := track.WriteObject(subgroup(uint64(k+1)), moqt.Object{},
-							newSegment(int(c.mbps*1e6/8/framesPerS))); err != nil {
-							t.Error(err)
-						}
-						if k >= framesPerS {
-							sent++
-						}
-					}
-				}
-				time.Sleep(2 * frameDeadline)
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				var delays []float64
-				onTime := 0
-				for _, f := range s.frames {
-					if f.captured.Before(began.Add(time.Second)) {
-						continue
-					}
-					d := f.arrived.Sub(f.captured)
-					delays = append(delays, float64(d.Microseconds())/1000)
-					if d <= frameDeadline {
-						onTime++
-					}
-				}
-				share, p50, p99 := float64(onTime)/float64(sent), quantile.Of(delays, 0.5), quantile.Of(delays, 0.99)
+				m := fakecamera.Cameras{Number: sensors, Mbps: c.mbps, Seconds: seconds}.Run(t, fakepath.New(direction, back))
+				share, p50, p99 := m.Share(), quantile.Of(m.Delays, 0.5), quantile.Of(m.Delays, 0.99)
 				t.Logf("%.0f Mbit/s: %.2f %% of %d frames on time, delay p50 %.1f p99 %.1f ms",
-					sensors*c.mbps, 100*share, sent, p50, p99)
+					sensors*c.mbps, 100*share, m.Sent, p50, p99)
 				if share < c.least || p99 > c.late {
 					t.Errorf("%.2f %% on time, p99 %.1f ms", 100*share, p99)
 				}

@@ -356,31 +356,6 @@ func subgroup(group uint64) wire.SubgroupHeader {
 	}
 }
 
-// newCamera returns a track of frames with a delivery timeout.
-func newCamera(name moqt.TrackName) *origin.Track {
-	ms := uint64(frameDeadline.Milliseconds())
-	return origin.NewTrack(name, wire.AppendKeyValues(nil,
-		wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: ms},
-		wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: ms}), origin.Limits{})
-}
-
-// receive reads a subscription's frames until its session ends.
-func (s *sink) receive(sub *moqt.Subscription, working *sync.WaitGroup) {
-	for {
-		sg, err := sub.AcceptSubgroup(context.Background())
-		if err != nil {
-			return
-		}
-		working.Go(func() {
-			if _, err := sg.NextObject(); err != nil {
-				return
-			}
-			s.read(sg)
-			_, _ = sg.NextObject() // reading to the end releases the stream
-		})
-	}
-}
-
 // openMOQT sends frames as the capture server does, with a delivery timeout, and an object's segments
 // as groups without one.
 func (t *transfer) openMOQT(ctx context.Context) error {
@@ -388,7 +363,10 @@ func (t *transfer) openMOQT(ctx context.Context) error {
 	accepted := make(chan *moqt.Publication, 1)
 	group := uint64(0)
 	if t.id.Load == framesLoad {
-		track := newCamera(trackName)
+		ms := uint64(frameDeadline.Milliseconds())
+		track := origin.NewTrack(trackName, wire.AppendKeyValues(nil,
+			wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: ms},
+			wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: ms}), origin.Limits{})
 		var set origin.Set
 		set.Add(track)
 		handler = set.Handler()
@@ -428,7 +406,21 @@ func (t *transfer) openMOQT(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.working.Go(func() { t.sink.receive(sub, &t.working) })
+	t.working.Go(func() {
+		for {
+			sg, err := sub.AcceptSubgroup(context.Background())
+			if err != nil {
+				return
+			}
+			t.working.Go(func() {
+				if _, err := sg.NextObject(); err != nil {
+					return
+				}
+				t.sink.read(sg)
+				_, _ = sg.NextObject() // reading to the end releases the stream
+			})
+		}
+	})
 	if t.id.Load == framesLoad {
 		return nil
 	}
