@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -111,15 +112,15 @@ func TestReplay(t *testing.T) {
 		time.Sleep(time.Second)
 		s.Close(wire.NoError, "")
 		time.Sleep(time.Second)
-		n.announced = 0
+		n.announced.Store(0)
 		for _, b := range n.captured.packets {
 			_, _ = n.path.B.WriteTo(b, nil)
 		}
 		n.captured = nil
 		replayed := <-n.accepted
 		<-replayed.Context().Done()
-		if n.subscribed != 3 || n.announced != 0 {
-			t.Errorf("%d SUBSCRIBE and %d PUBLISH_NAMESPACE answered", n.subscribed, n.announced)
+		if subscribed, announced := n.subscribed.Load(), n.announced.Load(); subscribed != 3 || announced != 0 {
+			t.Errorf("%d SUBSCRIBE and %d PUBLISH_NAMESPACE answered", subscribed, announced)
 		}
 	})
 }
@@ -141,7 +142,7 @@ type earlyNet struct {
 	accepted chan *moqt.Session
 	captured *capture // packets of the client, if set
 
-	subscribed, announced int
+	subscribed, announced atomic.Int32 // requests answered
 }
 
 func newEarlyNet(t *testing.T, rtt time.Duration) *earlyNet {
@@ -189,7 +190,7 @@ func (n *earlyNet) listen(early bool) {
 				return
 			}
 			s.Serve(moqt.Handler{Subscribe: n.serve, PublishNamespace: func(r *moqt.NamespaceRequest) {
-				n.announced++
+				n.announced.Add(1)
 				_ = r.Accept(nil)
 			}})
 			n.accepted <- s
@@ -198,7 +199,7 @@ func (n *earlyNet) listen(early bool) {
 }
 
 func (n *earlyNet) serve(r *moqt.SubscribeRequest) {
-	n.subscribed++
+	n.subscribed.Add(1)
 	pub, err := r.Accept(moqt.TrackInfo{})
 	if err != nil {
 		return
