@@ -42,6 +42,8 @@ type Config struct {
 	Congestion string `yaml:"congestion"`
 	// Multipath accepts sessions over several paths.
 	Multipath bool `yaml:"multipath"`
+	// EarlyData lets clients that resume a session send requests along with their first packet.
+	EarlyData bool `yaml:"earlyData"`
 	// FastPath configures forwarding of datagrams in the kernel.
 	FastPath fastpath.Mode `yaml:"fastpath"`
 	TLS      struct {

@@ -32,6 +32,7 @@ import (
 	"holocast/relay/record"
 	"holocast/relay/router"
 	"holocast/relay/steer"
+	"holocast/relay/tickets"
 	"holocast/relay/upgrade"
 )
 
@@ -237,7 +238,7 @@ func (s *server) listen(ctx context.Context) (err error) {
 		MaxConnects: s.cfg.MaxConnects,
 		Suspect:     s.limits.Suspect, Greedy: s.limits.Greedy,
 		Admit: func(addr net.Addr) (moqt.Admission, error) { return s.limits.Connect(addr) },
-		NoGRO: s.cfg.FastPath == fastpath.ChaCha20, SinglePath: !s.cfg.Multipath,
+		NoGRO: s.cfg.FastPath == fastpath.ChaCha20, SinglePath: !s.cfg.Multipath, EarlyData: s.cfg.EarlyData,
 	})
 	if err != nil {
 		return service.AddressError("listen", s.cfg.Listen, err)
@@ -253,6 +254,9 @@ func (s *server) listen(ctx context.Context) (err error) {
 func (s *server) tlsConfig() *tls.Config {
 	c := s.cert.TLS()
 	c.SetSessionTicketKeys([][32]byte{s.keys.Ticket})
+	if s.cfg.EarlyData {
+		tickets.Limit(c)
+	}
 	if s.cfg.Auth.ClientCA != "" {
 		c.ClientAuth = tls.RequestClientCert // verified by the authority
 	}

@@ -68,6 +68,12 @@ var settings = slices.Concat(
 			More: "If false, such a client gets an ordinary session over one of them.",
 		},
 		{
+			Key:  "earlyData",
+			Help: "Accept requests in the first packet of a resumed QUIC session (0-RTT).",
+			More: "Viewers that reconnect see the first frame two round trips sooner. Attackers may replay such " +
+				"packets, within the limits that docs/security.md describes.",
+		},
+		{
 			Key:  "fastpath",
 			Help: "Forward datagrams in the kernel (eBPF): off, auto or chacha20.",
 			More: "\n" +

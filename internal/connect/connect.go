@@ -58,7 +58,8 @@ type Target struct {
 	// of Keep.
 	Renew func() Target
 
-	pin string // hash of the certificate as announced by another relay; takes precedence
+	pin   string // hash of the certificate as announced by another relay; takes precedence
+	early bool   // Dial may return before the relay answers, see moqt.Config.Early
 }
 
 // ClientCertificate names the PEM files of a client certificate.
@@ -238,10 +239,15 @@ func (t Target) ViewerAddress(host string) (string, error) {
 
 // Dial connects once.
 func (t Target) Dial(ctx context.Context, h moqt.Handler, cfg moqt.Config) (*moqt.Session, error) {
-	conf, err := t.tls(ctx)
+	conf, pin, err := t.tls(ctx)
 	if err != nil {
 		return nil, err
 	}
+	key := resumptionKey{host: t.host(), pin: pin}
+	if len(conf.Certificates) > 0 {
+		key.client = devcert.Hash(conf.Certificates[0])
+	}
+	cfg.Resume, cfg.Early = resumptions.of(key), t.early
 	token, err := t.token()
 	if err != nil {
 		return nil, err
@@ -264,51 +270,42 @@ func (t Target) Dial(ctx context.Context, h moqt.Handler, cfg moqt.Config) (*moq
 	return s, nil
 }
 
-func (t Target) tls(ctx context.Context) (*tls.Config, error) {
-	conf, err := t.trust(ctx)
+// tls returns the TLS configuration, and the hash of the only certificate that it trusts, if any.
+func (t Target) tls(ctx context.Context) (conf *tls.Config, pin [32]byte, err error) {
+	conf, pin, err = t.trust(ctx)
 	if err != nil || t.Client == (ClientCertificate{}) {
-		return conf, err
+		return conf, pin, err
 	}
 	cert, err := tls.LoadX509KeyPair(t.Client.Certificate, t.Client.Key)
 	if err != nil {
-		return nil, fmt.Errorf("client certificate: %w", err)
+		return nil, pin, fmt.Errorf("client certificate: %w", err)
 	}
 	conf.Certificates = []tls.Certificate{cert}
-	return conf, nil
+	return conf, pin, nil
 }
 
-// trust returns the TLS configuration that verifies the relay.
-func (t Target) trust(ctx context.Context) (*tls.Config, error) {
-	if t.pin != "" {
-		hash, err := devcert.ParseHash(t.pin)
-		if err != nil {
-			return nil, err
+// trust returns the TLS configuration that verifies the relay, and the hash that it pins, if any.
+func (t Target) trust(ctx context.Context) (conf *tls.Config, pin [32]byte, err error) {
+	if text := cmp.Or(t.pin, t.CertificateHash); text != "" {
+		if pin, err = devcert.ParseHash(text); err != nil {
+			return nil, pin, err
 		}
-		return devcert.Pinned(hash), nil
-	}
-	if t.CertificateHash != "" {
-		hash, err := devcert.ParseHash(t.CertificateHash)
-		if err != nil {
-			return nil, err
-		}
-		return devcert.Pinned(hash), nil
+		return devcert.Pinned(pin), pin, nil
 	}
 	u, err := url.Parse(t.URL)
 	if err != nil {
-		return nil, fmt.Errorf("URL %w", URLError(t.URL, err))
+		return nil, pin, fmt.Errorf("URL %w", URLError(t.URL, err))
 	}
-	local := loopback(u.Hostname())
-	if !local && !t.Insecure {
-		return &tls.Config{MinVersion: tls.VersionTLS13}, nil
+	if local := loopback(u.Hostname()); local || t.Insecure {
+		hash, err := AskHash(ctx, u)
+		switch {
+		case err == nil:
+			return devcert.Pinned(hash), hash, nil
+		case t.Insecure:
+			return nil, pin, fmt.Errorf("ask %s for its certificate's hash: %w", u.Host, err)
+		}
 	}
-	hash, err := AskHash(ctx, u)
-	switch {
-	case err == nil:
-		return devcert.Pinned(hash), nil
-	case t.Insecure:
-		return nil, fmt.Errorf("ask %s for its certificate's hash: %w", u.Host, err)
-	}
-	return &tls.Config{MinVersion: tls.VersionTLS13}, nil
+	return &tls.Config{MinVersion: tls.VersionTLS13}, pin, nil
 }
 
 func loopback(host string) bool {

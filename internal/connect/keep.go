@@ -200,8 +200,8 @@ func Settled(ctx context.Context) {
 	}
 }
 
-// dial opens a session.
-func (k *keeper) dial(ctx context.Context, t Target) (*link, error) {
+// dial opens a session. If early is set, it may return before the relay answers.
+func (k *keeper) dial(ctx context.Context, t Target, early bool) (*link, error) {
 	l := &link{
 		t: t, settled: make(chan struct{}), goaway: make(chan string, 1), quiet: make(chan struct{}, 1),
 		done: make(chan struct{}),
@@ -215,7 +215,9 @@ func (k *keeper) dial(ctx context.Context, t Target) (*link, error) {
 	}
 	var err error
 	l.t.renew()
+	l.t.early = early
 	l.s, err = k.open(ctx, l.t, h)
+	l.t.early = false
 	l.began = time.Now()
 	return l, err
 }
@@ -224,7 +226,7 @@ func (k *keeper) dial(ctx context.Context, t Target) (*link, error) {
 // fail, it returns the error of the first target.
 func (k *keeper) dialAny(ctx context.Context, targets []Target) (*link, error) {
 	if len(targets) == 1 {
-		return k.dial(ctx, targets[0])
+		return k.dial(ctx, targets[0], true)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -239,7 +241,7 @@ func (k *keeper) dialAny(ctx context.Context, targets []Target) (*link, error) {
 		if i := started; i < len(targets) {
 			started++
 			go func() {
-				l, err := k.dial(ctx, targets[i])
+				l, err := k.dial(ctx, targets[i], false)
 				results <- result{l, err, i}
 			}()
 		}
@@ -328,7 +330,7 @@ func (k *keeper) follow(ctx context.Context, l *link) (at Target, lost bool, err
 			if !k.moving {
 				l.cancel(ErrMoved)
 				<-l.done
-				if next, err = k.dial(ctx, to); err != nil {
+				if next, err = k.dial(ctx, to, true); err != nil {
 					return to, true, err
 				}
 				next.start(ctx, k)

@@ -79,17 +79,15 @@ func Pinned(hash [sha256.Size]byte) *tls.Config {
 		MinVersion: tls.VersionTLS13,
 		// The hash check below replaces the usual verification.
 		InsecureSkipVerify: true, //nolint:gosec
-		VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) error {
-			if len(raw) == 0 {
+		// Unlike VerifyPeerCertificate, this also runs when a session is resumed.
+		VerifyConnection: func(s tls.ConnectionState) error {
+			if len(s.PeerCertificates) == 0 {
 				return errors.New("the server sent no certificate")
 			}
-			got := sha256.Sum256(raw[0])
+			c := s.PeerCertificates[0]
+			got := sha256.Sum256(c.Raw)
 			if !bytes.Equal(got[:], hash[:]) {
 				return fmt.Errorf("the server's certificate has hash %x, not the expected %x", got, hash)
-			}
-			c, err := x509.ParseCertificate(raw[0])
-			if err != nil {
-				return err
 			}
 			if now := time.Now(); now.After(c.NotAfter) || now.Before(c.NotBefore) {
 				return fmt.Errorf("the server's certificate is valid from %s to %s only",

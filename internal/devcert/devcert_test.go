@@ -2,6 +2,7 @@ package devcert
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/hex"
 	"strings"
 	"testing"
@@ -82,7 +83,8 @@ func TestPinned(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			err := Pinned(Hash(tt.pinned)).VerifyPeerCertificate(tt.served.Certificate, nil)
+			state := tls.ConnectionState{PeerCertificates: []*x509.Certificate{tt.served.Leaf}}
+			err := Pinned(Hash(tt.pinned)).VerifyConnection(state)
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.HasPrefix(err.Error(), tt.want)) {
 				t.Errorf("error %v, want %q", err, tt.want)
 			}

@@ -69,6 +69,7 @@ func (c ListenConfig) verifySourceAddress() func(net.Addr) bool {
 // serverQUIC returns the QUIC configuration of accepted connections.
 func (c ListenConfig) serverQUIC() *quic.Config {
 	q := c.quic()
+	q.Allow0RTT = c.EarlyData
 	if c.Admit != nil {
 		// Received data that is not read stays in memory, so windows start small and grow as data
 		// is read, within the admission's limit.

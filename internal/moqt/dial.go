@@ -117,7 +117,22 @@ func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, 
 	if err != nil {
 		return nil, err
 	}
+	if cfg.Resume != nil && u.Scheme == "moqt" && !several {
+		tlsConfig.ClientSessionCache = cfg.Resume
+	}
+	resuming := cfg.Early && tlsConfig.ClientSessionCache != nil
+	var last resumed
+	if resuming {
+		if last, resuming = cfg.Resume.known(addr); resuming {
+			tlsConfig.NextProtos = []string{last.protocol} // early data need the same
+		}
+	}
 	dial := func(ctx context.Context, p Path) (*quic.Conn, error) {
+		if resuming {
+			return p.dial(func(tr *quic.Transport) (*quic.Conn, error) {
+				return tr.DialEarly(ctx, net.UDPAddrFromAddrPort(last.addr), tlsConfig, cfg.quic())
+			})
+		}
 		return dialQUIC(ctx, addr, tlsConfig, cfg.quic(), p)
 	}
 	var b *multipath.Conn
@@ -137,14 +152,14 @@ func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, 
 	if b != nil {
 		qc, c = b.QUIC(), bundleConn{b: b}
 	} else {
-		c = quicConn{qc}
+		c = newEarlyConn(qc)
 		if several {
 			cmp.Or(cfg.Log, slog.Default()).Info("the relay does not support several paths; using one",
 				"local", qc.LocalAddr().String())
 		}
 	}
 	local := &wire.Setup{Implementation: implementation}
-	protocol := qc.ConnectionState().TLS.NegotiatedProtocol
+	protocol := cmp.Or(qc.ConnectionState().TLS.NegotiatedProtocol, last.protocol)
 	version, raw := wire.VersionOf(protocol)
 	if v, path := pathVersion(protocol); path {
 		version, raw = v, true
@@ -166,6 +181,9 @@ func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, 
 	if err != nil {
 		c.close(wire.NoError, "")
 		return nil, fmt.Errorf("connect to %s: %w", rawURL, err)
+	}
+	if tlsConfig.ClientSessionCache != nil {
+		go s.remember(cfg.Resume, addr, rawURL)
 	}
 	s.Serve(h)
 	return s, nil
@@ -288,8 +306,7 @@ func isTimeout(err error) bool {
 		errors.Is(err, context.DeadlineExceeded)
 }
 
-// dialQUIC dials the addresses of a host over path.Packets if set, otherwise over a UDP socket with
-// batched I/O.
+// dialQUIC dials the addresses of a host.
 func dialQUIC(
 	ctx context.Context,
 	addr string,
@@ -297,18 +314,25 @@ func dialQUIC(
 	config *quic.Config,
 	path Path,
 ) (*quic.Conn, error) {
-	packets, closing := path.Packets, func() {}
+	return path.dial(func(tr *quic.Transport) (*quic.Conn, error) {
+		return eyeballs.Dial(ctx, addr, func(ctx context.Context, to netip.AddrPort) (*quic.Conn, error) {
+			return tr.Dial(ctx, net.UDPAddrFromAddrPort(to), tlsConfig, config)
+		}, func(late *quic.Conn) { _ = late.CloseWithError(0, "") })
+	})
+}
+
+// dial connects over p.Packets if set, otherwise over a UDP socket with batched I/O.
+func (p Path) dial(connect func(*quic.Transport) (*quic.Conn, error)) (*quic.Conn, error) {
+	packets, closing := p.Packets, func() {}
 	if packets == nil {
-		socket, err := path.listen()
+		socket, err := p.listen()
 		if err != nil {
 			return nil, err
 		}
 		packets, closing = udpio.Wrap(socket), func() { _ = socket.Close() }
 	}
 	tr := &quic.Transport{Conn: packets}
-	qc, err := eyeballs.Dial(ctx, addr, func(ctx context.Context, to netip.AddrPort) (*quic.Conn, error) {
-		return tr.Dial(ctx, net.UDPAddrFromAddrPort(to), tlsConfig, config)
-	}, func(late *quic.Conn) { _ = late.CloseWithError(0, "") })
+	qc, err := connect(tr)
 	if err != nil {
 		_ = tr.Close()
 		closing()

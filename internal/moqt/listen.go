@@ -60,6 +60,10 @@ type ListenConfig struct {
 	TokenKey *[32]byte
 	// SinglePath refuses sessions over several paths. Clients that offer several then use one.
 	SinglePath bool
+	// EarlyData accepts early data (0-RTT) over raw QUIC, which attackers can replay. Until the client's
+	// handshake is complete, the session answers only requests that read. The caller must limit the
+	// reuse of tickets in TLS.
+	EarlyData bool
 }
 
 // Socket is a socket that shares its address with others.
@@ -93,7 +97,13 @@ type Listener struct {
 type endpoint struct {
 	udp *net.UDPConn // nil if the caller owns the socket
 	tr  *quic.Transport
-	ln  *quic.Listener
+	ln  quicListener
+}
+
+// quicListener is *quic.Listener or *quic.EarlyListener.
+type quicListener interface {
+	Accept(context.Context) (*quic.Conn, error)
+	Close() error
 }
 
 func (e endpoint) close() error {
@@ -163,7 +173,12 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 				udpio.DropStrays(e.tr.Conn)
 			}
 		}
-		if e.ln, err = e.tr.Listen(tlsConfig, cfg.serverQUIC()); err != nil {
+		if cfg.EarlyData {
+			e.ln, err = e.tr.ListenEarly(tlsConfig, cfg.serverQUIC())
+		} else {
+			e.ln, err = e.tr.Listen(tlsConfig, cfg.serverQUIC())
+		}
+		if err != nil {
 			l.cancel()
 			for _, e := range l.endpoints {
 				_ = e.close()
@@ -248,7 +263,7 @@ func (l *Listener) Close() error {
 	return errors.Join(errs...)
 }
 
-func (l *Listener) run(ln *quic.Listener) {
+func (l *Listener) run(ln quicListener) {
 	for {
 		qc, err := ln.Accept(l.ctx)
 		if err != nil {
@@ -259,8 +274,17 @@ func (l *Listener) run(ln *quic.Listener) {
 			return
 		}
 		l.wg.Go(func() {
-			protocol := qc.ConnectionState().TLS.NegotiatedProtocol
-			if v, raw := wire.VersionOf(protocol); raw {
+			state := qc.ConnectionState()
+			protocol := state.TLS.NegotiatedProtocol
+			v, raw := wire.VersionOf(protocol)
+			if !raw || !state.Used0RTT {
+				select {
+				case <-qc.HandshakeComplete():
+				case <-qc.Context().Done():
+					return
+				}
+			}
+			if raw {
 				l.start(quicConn{qc}, v, "")
 				return
 			}

@@ -79,13 +79,16 @@ type PublishedNamespace struct {
 }
 
 // PublishNamespace announces that we have tracks under ns (§10.15). The peer then sends requests
-// for them to the session's Handler.
+// for them to the session's Handler. The announcement is not sent as early data.
 func (s *Session) PublishNamespace(
 	ctx context.Context,
 	ns Namespace,
 	tokens ...wire.Token,
 ) (*PublishedNamespace, error) {
 	if err := (TrackName{Namespace: ns}).Validate(); err != nil {
+		return nil, err
+	}
+	if err := s.established(ctx); err != nil {
 		return nil, err
 	}
 	r, err := s.openAccepted(ctx, func(id uint64) wire.Message {

@@ -7,7 +7,8 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// Publish offers a track to the peer and waits for the response (§10.10).
+// Publish offers a track to the peer and waits for the response (§10.10). It is not
+// sent as early data.
 func (s *Session) Publish(
 	ctx context.Context,
 	track TrackName,
@@ -15,6 +16,9 @@ func (s *Session) Publish(
 	tokens ...wire.Token,
 ) (*Publication, error) {
 	if err := track.Validate(); err != nil {
+		return nil, err
+	}
+	if err := s.established(ctx); err != nil {
 		return nil, err
 	}
 	role := s.acquireRole(s.sending, track)

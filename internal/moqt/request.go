@@ -326,6 +326,9 @@ func (s *Session) handleRequest(str stream) {
 		return
 	}
 	_ = str.SetReadDeadline(time.Time{})
+	if !replayable(m) && s.established(str.Context()) != nil {
+		return
+	}
 
 	req := &Request{stream: r}
 	var ns Namespace

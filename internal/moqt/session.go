@@ -84,6 +84,12 @@ type Config struct {
 	// Versions are the supported drafts in order of preference. nil means wire.Versions. The
 	// server's preference decides over raw QUIC, the client's over WebTransport.
 	Versions []wire.Version
+	// Resume, if set, lets a client resume its last session with this server over raw QUIC.
+	Resume *Resumption
+	// Early lets Dial return as soon as the session can carry early data, before the server answers. If
+	// the server does not answer, the session ends with an UnansweredError. It needs Resume, an earlier
+	// session and a server that allows early data; otherwise Dial waits as usual.
+	Early bool
 	// Opener, if set, decrypts the objects that subscriptions and fetches receive.
 	Opener Opener
 
@@ -254,6 +260,9 @@ func newSession(
 		s.fail(err)
 		return nil, err
 	}
+	if _, early := c.(*earlyConn); early {
+		return s, nil
+	}
 	select {
 	case <-s.setupDone:
 		return s, nil
@@ -304,13 +313,30 @@ func (s *Session) Err() error { return context.Cause(s.ctx) }
 func (s *Session) Version() wire.Version { return s.version }
 
 // Path returns the path and query that the client requested, or "".
-func (s *Session) Path() string { return cmp.Or(s.path, s.peer.Path) }
+func (s *Session) Path() string { return cmp.Or(s.path, s.peerSetup().Path) }
 
-// Implementation returns the peer's name for its implementation.
-func (s *Session) Implementation() string { return s.peer.Implementation }
+// Implementation returns the peer's name for its implementation, or "" if the session ended before
+// SETUP.
+func (s *Session) Implementation() string { return s.peerSetup().Implementation }
+
+// peerSetup waits for the peer's SETUP, which early data precede. It returns an empty one if the session
+// ends first.
+func (s *Session) peerSetup() *wire.Setup {
+	select {
+	case <-s.setupDone:
+		return s.peer
+	default:
+	}
+	select {
+	case <-s.setupDone:
+		return s.peer
+	case <-s.ctx.Done():
+		return &wire.Setup{}
+	}
+}
 
 // SetupTokens returns the tokens in the peer's SETUP.
-func (s *Session) SetupTokens() []wire.Token { return s.peer.AuthorizationTokens }
+func (s *Session) SetupTokens() []wire.Token { return s.peerSetup().AuthorizationTokens }
 
 // PeerCertificates returns the client's certificate chain as sent, leaf first. The chain is empty
 // if the client sent none. ListenConfig.TLS decides whether it is verified.

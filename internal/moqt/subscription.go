@@ -594,7 +594,7 @@ func (sub *Subscription) Update(ctx context.Context, p Parameters) (Parameters, 
 
 // maxUpdates returns the maximum number of unanswered REQUEST_UPDATEs per request.
 func (s *Session) maxUpdates() int {
-	if n := s.peer.MaxRequestUpdates; n > 0 && s.version >= wire.Draft19 {
+	if n := s.peerSetup().MaxRequestUpdates; n > 0 && s.version >= wire.Draft19 {
 		return int(min(n, maxUpdates))
 	}
 	return maxUpdates

@@ -23,11 +23,19 @@ func Connect(t *testing.T, client, server moqt.Handler) (c, s *moqt.Session) {
 // socket of this machine.
 func Over(t *testing.T, from, at net.PacketConn, client, server moqt.Handler) (c, s *moqt.Session) {
 	t.Helper()
+	return Controlled(t, from, at, "", client, server)
+}
+
+// Controlled is like Over, with a congestion controller.
+func Controlled(
+	t *testing.T, from, at net.PacketConn, congestion string, client, server moqt.Handler,
+) (c, s *moqt.Session) {
+	t.Helper()
 	cert, err := devcert.Generate(time.Now(), "localhost", "127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := moqt.Config{Log: slog.New(slog.DiscardHandler), Packets: at}
+	cfg := moqt.Config{Log: slog.New(slog.DiscardHandler), Packets: at, Congestion: congestion}
 	ln, err := moqt.Listen(
 		"127.0.0.1:0",
 		moqt.ListenConfig{Config: cfg, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}},

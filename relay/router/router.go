@@ -298,7 +298,7 @@ func (c *client) open() bool {
 		return false
 	}
 	log.Info("session open", "implementation", truncated(s.Implementation()), "transport", s.Transport(),
-		"path", truncated(withoutQuery(s.Path())), "subject", truncated(c.subject))
+		"path", truncated(withoutQuery(s.Path())), "subject", truncated(c.subject), "early_data", s.UsedEarlyData())
 	return true
 }
 

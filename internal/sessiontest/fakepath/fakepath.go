@@ -46,27 +46,41 @@ type Direction struct {
 	// Strays is the share of packets delayed by a further StrayDelay. Later packets overtake them.
 	Strays     float64
 	StrayDelay time.Duration
+	// Spread adds a delay to each packet, uniform in [0, Spread). Later packets overtake late ones.
+	Spread time.Duration
+	// Replica, if set, is a second path that carries a copy of each packet. The first copy arrives.
+	Replica *Direction
 }
 
 // Path is a path between two ends. It must be made and closed in a bubble.
 type Path struct {
-	A, B *End
+	A, B       *End
+	Congestion string // controller of Connect's sessions; "" is the default
 }
 
 // New returns a path.
 func New(fromA, fromB Direction) *Path {
 	p := &Path{A: newEnd(1), B: newEnd(2)}
-	p.A.out = &link{Direction: fromA, from: p.A, to: p.B, rng: rand.New(rand.NewPCG(1, 0))}
-	p.B.out = &link{Direction: fromB, from: p.B, to: p.A, rng: rand.New(rand.NewPCG(2, 0))}
+	p.A.out, p.B.out = newLink(fromA, p.A, p.B, 1), newLink(fromB, p.B, p.A, 2)
 	return p
+}
+
+func newLink(d Direction, from, to *End, seed uint64) *link {
+	l := &link{Direction: d, from: from, to: to, rng: rand.New(rand.NewPCG(seed, 0))}
+	if d.Replica != nil {
+		l.replica = newLink(*d.Replica, from, to, seed+2)
+	}
+	return l
 }
 
 // Begin starts counting the seconds of Rate. Until then the second is 0.
 func (p *Path) Begin() {
 	for _, l := range []*link{p.A.out, p.B.out} {
-		l.mu.Lock()
-		l.began = time.Now()
-		l.mu.Unlock()
+		for ; l != nil; l = l.replica {
+			l.mu.Lock()
+			l.began = time.Now()
+			l.mu.Unlock()
+		}
 	}
 }
 
@@ -81,7 +95,7 @@ func (p *Path) Close() {
 func (p *Path) Connect(t *testing.T, client, server moqt.Handler) (c, s *moqt.Session) {
 	t.Helper()
 	t.Cleanup(p.Close)
-	return sessiontest.Over(t, p.B, p.A, client, server)
+	return sessiontest.Controlled(t, p.B, p.A, p.Congestion, client, server)
 }
 
 // overhead is the size of a packet's Ethernet, IP and UDP headers in bytes.
@@ -91,6 +105,7 @@ const overhead = 14 + 20 + 8
 type link struct {
 	Direction
 	from, to *End
+	replica  *link
 
 	mu    sync.Mutex
 	rng   *rand.Rand
@@ -99,6 +114,19 @@ type link struct {
 }
 
 func (l *link) send(b []byte) {
+	at, ok := l.pass(len(b))
+	if l.replica != nil {
+		if other, arrives := l.replica.pass(len(b)); arrives && (!ok || other.Before(at)) {
+			at, ok = other, true
+		}
+	}
+	if ok {
+		l.to.arrive(packet{bytes.Clone(b), l.from.addr, at})
+	}
+}
+
+// pass sends a packet of n bytes and returns its arrival time. It returns false if the packet is lost.
+func (l *link) pass(n int) (at time.Time, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -107,20 +135,23 @@ func (l *link) send(b []byte) {
 	}
 	if l.Rate != nil {
 		rate, _ := l.rate(now)
-		size := float64(len(b) + overhead)
+		size := float64(n + overhead)
 		if waiting := l.waiting(now); l.Queue > 0 && waiting > 0 && waiting+size > rate*l.Queue.Seconds() {
-			return
+			return at, false
 		}
 		l.free = l.sent(size)
 	}
 	if l.rng.Float64() < l.Loss {
-		return
+		return at, false
 	}
 	delay := l.Delay
 	if l.Strays > 0 && l.rng.Float64() < l.Strays {
 		delay += l.StrayDelay
 	}
-	l.to.arrive(packet{bytes.Clone(b), l.from.addr, l.free.Add(delay)})
+	if l.Spread > 0 {
+		delay += time.Duration(l.rng.Int64N(int64(l.Spread)))
+	}
+	return l.free.Add(delay), true
 }
 
 // rate returns the rate at the given time, and when that rate ends.

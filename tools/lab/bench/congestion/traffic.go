@@ -4,16 +4,11 @@ package congestion
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/netip"
 	"strings"
@@ -26,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"holocast/internal/congestion"
+	"holocast/internal/devcert"
 	"holocast/internal/netlab"
 	"holocast/internal/quiccc"
 )
@@ -190,7 +186,7 @@ func quicConfig() *quic.Config {
 }
 
 func (f *flow) openQUIC(ctx context.Context, a, b place, addr netip.AddrPort) (err error) {
-	cert, err := certificate()
+	cert, err := devcert.Generate(time.Now())
 	if err != nil {
 		return err
 	}
@@ -345,18 +341,4 @@ func (f *flow) runFrames(ctx context.Context, interval time.Duration, size int) 
 			}
 		}
 	}
-}
-
-// certificate returns a server certificate for one run.
-func certificate() (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(24 * time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }

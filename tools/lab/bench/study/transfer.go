@@ -57,7 +57,9 @@ func newSegment(n int) []byte {
 }
 
 // capturedAt returns a segment's capture time.
-func capturedAt(segment []byte) time.Time { return time.Unix(0, int64(binary.BigEndian.Uint64(segment))) }
+func capturedAt(segment []byte) time.Time {
+	return time.Unix(0, int64(binary.BigEndian.Uint64(segment)))
+}
 
 // sink counts what the client receives.
 type sink struct {
