@@ -24,6 +24,7 @@ import (
 	"holocast/internal/eyeballs"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
+	"holocast/internal/secretfile"
 )
 
 // Target identifies a session at a relay and how to connect to it.
@@ -269,7 +270,7 @@ func (t Target) tls(ctx context.Context) (*tls.Config, error) {
 	if err != nil || t.Client == (ClientCertificate{}) {
 		return conf, err
 	}
-	cert, err := tls.LoadX509KeyPair(t.Client.Certificate, t.Client.Key)
+	cert, err := secretfile.KeyPair(t.Client.Certificate, t.Client.Key)
 	if err != nil {
 		return nil, fmt.Errorf("client certificate: %w", err)
 	}

@@ -254,6 +254,38 @@ func TestParseKeys(t *testing.T) {
 	}
 }
 
+// TestKeyFileMode checks that other users may read files with public keys only.
+func TestKeyFileMode(t *testing.T) {
+	key := newTestKey(t, "EdDSA")
+	private, err := MarshalKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := MarshalPublic([]Key{key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "key")
+	for name, c := range map[string]struct {
+		text []byte
+		mode os.FileMode
+		want string
+	}{
+		"private, readable by its group":  {private, 0o640, ""},
+		"private, readable by others":     {private, 0o644, "chmod 600 " + file},
+		"a secret, readable by others":    {bytes.Repeat([]byte("s"), 32), 0o644, "chmod 600 " + file},
+		"public keys, readable by others": {public, 0o644, ""},
+	} {
+		if err := errors.Join(os.WriteFile(file, c.text, 0o600), os.Chmod(file, c.mode)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := ReadKeys(t.Context(), file)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // TestKeySetURL checks that key sets are read from URLs and refreshed. The previous keys of a failing
 // URL are kept; an insecure URL is refused.
 func TestKeySetURL(t *testing.T) {
