@@ -318,3 +318,42 @@ func TestClusterRevocation(t *testing.T) {
 		return err == nil && s.Alive(within(t), time.Second)
 	})
 }
+
+// TestClusterSessionsPerToken checks that a token's sessions at all relays count against its limit, until they end.
+// Other tokens do not notice.
+func TestClusterSessionsPerToken(t *testing.T) {
+	t.Parallel()
+	x := newIssuer(t, "ES256")
+	secret := clusterSecret(t)
+	a, seed := startMember(t, secret, "--auth-keys", x.file, "--auth-sessions-per-token", "1")
+	b, _ := startMember(t, secret, "--auth-keys", x.file, "--auth-sessions-per-token", "1", "--cluster-join", seed)
+	a.awaitMetric("holocast_relay_cluster_relays", 1)
+	b.awaitMetric("holocast_relay_cluster_relays", 1)
+	token := x.mint(auth.Claims{Claims: jwt.Claims{ID: "shared"}, Subscribe: auth.Prefixes{points.Namespace}})
+	here := a.with(moqt.Handler{}, token)
+	eventually(t, "the token is refused at the other relay", func() bool {
+		s, err := b.attempt(moqt.Handler{}, token)
+		if err == nil {
+			if s.Alive(within(t), time.Second) { // not known there yet
+				s.Close(wire.NoError, "")
+				return false
+			}
+			err = s.Err()
+		}
+		var refused *moqt.SessionError
+		if !errors.As(err, &refused) || refused.Code != wire.InternalError ||
+			!strings.Contains(refused.Reason, "auth.sessionsPerToken") {
+			t.Errorf("refused with %v", err)
+		}
+		return true
+	})
+	other := b.with(moqt.Handler{}, x.viewer())
+	here.Close(wire.NoError, "")
+	eventually(t, "the token is accepted at the other relay", func() bool {
+		s, err := b.attempt(moqt.Handler{}, token)
+		return err == nil && s.Alive(within(t), time.Second)
+	})
+	if err := other.Err(); err != nil {
+		t.Errorf("another token's session ended: %v", err)
+	}
+}

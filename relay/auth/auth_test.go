@@ -313,12 +313,12 @@ func TestKeySetURL(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); a.Run(ctx) }()
 	defer func() { cancel(); <-done }()
-	old, err := a.token(mint(t, first, Claims{}))
+	old, err := a.token(nil, mint(t, first, Claims{}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	young := mint(t, second, Claims{})
-	if _, err := a.token(young); !errors.Is(err, ErrUnknown) {
+	if _, err := a.token(nil, young); !errors.Is(err, ErrUnknown) {
 		t.Errorf("a key that is not served yet: %v", err)
 	}
 	serve.Store(nil)
@@ -331,7 +331,7 @@ func TestKeySetURL(t *testing.T) {
 	if why := context.Cause(old.Context()); !errors.Is(why, ErrUnknown) {
 		t.Errorf("ended with %v", why)
 	}
-	if _, err := a.token(young); err != nil {
+	if _, err := a.token(nil, young); err != nil {
 		t.Error(err)
 	}
 
@@ -380,11 +380,11 @@ func TestKeySetURLAwayAtStart(t *testing.T) {
 	if !strings.Contains(log.String(), srv.URL) || !strings.Contains(log.String(), "level=ERROR") {
 		t.Errorf("logged %q", log.String())
 	}
-	if _, err := a.token(mint(t, here, Claims{})); err != nil {
+	if _, err := a.token(nil, mint(t, here, Claims{})); err != nil {
 		t.Error(err)
 	}
 	young := mint(t, there, Claims{})
-	if _, err := a.token(young); !errors.Is(err, ErrUnknown) {
+	if _, err := a.token(nil, young); !errors.Is(err, ErrUnknown) {
 		t.Errorf("a key that was not read: %v", err)
 	}
 	done := make(chan struct{})
@@ -392,7 +392,7 @@ func TestKeySetURLAwayAtStart(t *testing.T) {
 	defer func() { cancel(); <-done }()
 	up.Store(true)
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		if _, err := a.token(young); err == nil {
+		if _, err := a.token(nil, young); err == nil {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -417,7 +417,7 @@ func TestClockStep(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	g, err := a.token(mint(t, key, Claims{Claims: jwt.Claims{Expiry: jwt.NewNumericDate(now.Add(time.Hour))}}))
+	g, err := a.token(nil, mint(t, key, Claims{Claims: jwt.Claims{Expiry: jwt.NewNumericDate(now.Add(time.Hour))}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -478,7 +478,7 @@ func TestClockSetRight(t *testing.T) {
 				t.Fatal(err)
 			}
 			raw := mint(t, key, Claims{Claims: c.claims})
-			g, err := a.token(raw)
+			g, err := a.token(nil, raw)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -491,11 +491,11 @@ func TestClockSetRight(t *testing.T) {
 			if got := context.Cause(g.Context()); !errors.Is(got, c.want) || (got == nil) != (c.want == nil) {
 				t.Errorf("the open session's token: %v, want %v", got, c.want)
 			}
-			if _, err := a.token(raw); c.step > 0 && !errors.Is(err, c.want) {
+			if _, err := a.token(nil, raw); c.step > 0 && !errors.Is(err, c.want) {
 				t.Errorf("a new session's token: %v, want %v", err, c.want)
 			}
 			expired := jwt.Claims{Expiry: jwt.NewNumericDate(began.Add(-2 * time.Hour))}
-			if _, err := a.token(mint(t, key, Claims{Claims: expired})); err == nil {
+			if _, err := a.token(nil, mint(t, key, Claims{Claims: expired})); err == nil {
 				t.Error("an expired token is accepted")
 			}
 		})
@@ -591,7 +591,7 @@ func TestSilentKeyServers(t *testing.T) {
 		done := make(chan struct{})
 		go func() { defer close(done); a.Run(ctx) }()
 		defer func() { cancel(); <-done }()
-		grant, err := a.token(mint(t, key, Claims{Claims: jwt.Claims{Subject: "alice"}}))
+		grant, err := a.token(nil, mint(t, key, Claims{Claims: jwt.Claims{Subject: "alice"}}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -637,7 +637,7 @@ func TestUnreadableFiles(t *testing.T) {
 		defer func() { cancel(); <-done }()
 		token := func(subject string) *Grant {
 			t.Helper()
-			g, err := a.token(mint(t, key, Claims{Claims: jwt.Claims{Subject: subject}}))
+			g, err := a.token(nil, mint(t, key, Claims{Claims: jwt.Claims{Subject: subject}}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -706,7 +706,7 @@ func TestRevokeToo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return a.token(raw)
+		return a.token(nil, raw)
 	}
 	three, err := open("three")
 	four, err2 := open("four")

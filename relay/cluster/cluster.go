@@ -69,6 +69,7 @@ type Cluster struct {
 	listed    []roster.Relay       // in the newest roster
 	listings  uint64               // its group
 	revoked   uint64               // version of the revocations announced
+	counted   uint64               // version of the sessions of tokens announced
 	offers    map[string]*offer    // by namespace
 	upstreams map[string]*upstream // by ID
 	follows   map[string]context.CancelFunc
@@ -164,6 +165,9 @@ func (c *Cluster) Start(ctx context.Context, h Host, takeOver bool) error {
 	c.host, c.table = h, NewTable(c.id, info, uint64(now.UnixMicro()), !h.Backups)
 	if before != nil { // joined again after a failed upgrade; the router reports later changes only
 		c.table.claim(now, slices.Collect(maps.Values(before.local)), nil)
+		for token := range before.tokens.others {
+			c.table.tokens.set(token, 0)
+		}
 	}
 	c.mu.Unlock()
 	h.Router.AddLocal(c.roster)
@@ -171,7 +175,7 @@ func (c *Cluster) Start(ctx context.Context, h Host, takeOver bool) error {
 	var running context.Context
 	running, c.stop = context.WithCancel(context.WithoutCancel(ctx))
 	c.mu.Lock()
-	c.ctx, c.follows, c.time, c.revoked = running, map[string]context.CancelFunc{}, nil, 0
+	c.ctx, c.follows, c.time, c.revoked, c.counted = running, map[string]context.CancelFunc{}, nil, 0, 0
 	c.mu.Unlock()
 	join := func() (*bus, error) {
 		wait := time.Duration(0)
@@ -262,7 +266,7 @@ func (c *Cluster) run(ctx context.Context, b *bus) {
 				c.sweep()
 				c.reconnect()
 				c.listenForSilence(now)
-				return slices.Concat(c.load(), c.revoke(now), c.table.Tick(now))
+				return slices.Concat(c.load(), c.revoke(now), c.countTokens(now), c.table.Tick(now))
 			})
 		case <-paths.C:
 			c.update(b, func(time.Time) []*Message {
