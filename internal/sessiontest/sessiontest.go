@@ -23,18 +23,8 @@ func Connect(t *testing.T, client, server moqt.Handler) (c, s *moqt.Session) {
 // socket of this machine.
 func Over(t *testing.T, from, at net.PacketConn, client, server moqt.Handler) (c, s *moqt.Session) {
 	t.Helper()
-	cert, err := devcert.Generate(time.Now(), "localhost", "127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
 	cfg := moqt.Config{Log: slog.New(slog.DiscardHandler), Packets: at}
-	ln, err := moqt.Listen(
-		"127.0.0.1:0",
-		moqt.ListenConfig{Config: cfg, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}},
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln, url, hash := Listen(t, cfg)
 	t.Cleanup(func() { _ = ln.Close() })
 	accepted := make(chan *moqt.Session, 1)
 	go func() {
@@ -45,13 +35,7 @@ func Over(t *testing.T, from, at net.PacketConn, client, server moqt.Handler) (c
 		accepted <- s
 	}()
 	cfg.Packets = from
-	c, err = moqt.Dial(
-		t.Context(),
-		"moqt://"+ln.Addr().String()+"/test",
-		devcert.Pinned(devcert.Hash(cert)),
-		client,
-		cfg,
-	)
+	c, err := moqt.Dial(t.Context(), url+"/test", devcert.Pinned(hash), client, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,6 +44,22 @@ func Over(t *testing.T, from, at net.PacketConn, client, server moqt.Handler) (c
 		t.Fatal("no session accepted")
 	}
 	return c, s
+}
+
+// Listen returns a listener on this machine, its URL without a path, and the hash of its certificate.
+func Listen(t testing.TB, cfg moqt.Config) (ln *moqt.Listener, url string, hash [32]byte) {
+	t.Helper()
+	cert, err := devcert.Generate(time.Now(), "localhost", "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err = moqt.Listen("127.0.0.1:0", moqt.ListenConfig{
+		Config: cfg, TLS: &tls.Config{Certificates: []tls.Certificate{cert}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ln, "moqt://" + ln.Addr().String(), devcert.Hash(cert)
 }
 
 // Until polls until f returns true.

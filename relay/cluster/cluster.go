@@ -142,10 +142,21 @@ func (c *Cluster) Relay(s *moqt.Session) (name string, err error) {
 }
 
 // Near reports whether the relay of a name, as returned by Relay, is in this relay's region.
-func (c *Cluster) Near(name string) bool {
+func (c *Cluster) Near(name string) (yes bool) {
+	c.look(func(t *Table) { yes = t.Near(name) })
+	return yes
+}
+
+// look calls f with the table, which f may use until it returns. It does nothing if c is nil or has not started.
+func (c *Cluster) look(f func(*Table)) {
+	if c == nil {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.table != nil && c.table.Near(name)
+	if c.table != nil {
+		f(c.table)
+	}
 }
 
 // Start joins the cluster. With takeOver, which means that this process replaces another one that still
@@ -536,23 +547,17 @@ type Stats struct {
 
 // Stats returns the relay's view of the cluster. It is empty if c is nil.
 func (c *Cluster) Stats() (s Stats) {
-	if c == nil {
-		return s
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.table == nil {
-		return s
-	}
-	s = Stats{
-		Listen: c.listen, Members: c.table.Members(), Published: len(c.table.local), Routes: c.table.Routes(),
-		ClockError: c.time.clockError(time.Now()), Counts: c.counts,
-	}
-	for _, up := range c.upstreams {
-		if up.open() != nil {
-			s.Upstreams++
+	c.look(func(t *Table) {
+		s = Stats{
+			Listen: c.listen, Members: t.Members(), Published: len(t.local), Routes: t.Routes(),
+			ClockError: c.time.clockError(time.Now()), Counts: c.counts,
 		}
-	}
+		for _, up := range c.upstreams {
+			if up.open() != nil {
+				s.Upstreams++
+			}
+		}
+	})
 	return s
 }
 
@@ -573,25 +578,17 @@ type RelayView struct {
 }
 
 // View returns the relay's view of the cluster, or nil if c is nil or has not started.
-func (c *Cluster) View() *View {
-	if c == nil {
-		return nil
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.table == nil {
-		return nil
-	}
-	v := &View{
-		Name: c.cfg.Name, Region: c.cfg.Region, Relay: c.name, URL: c.table.info.URL, Published: len(c.table.local),
-	}
-	routes := c.table.RoutesBy()
-	for _, m := range c.table.Members() {
-		one := RelayView{Member: m, Routes: routes[m.ID]}
-		if up := c.upstreams[m.ID]; up != nil {
-			one.Session, one.Upstream = up.open(), up.text
+func (c *Cluster) View() (v *View) {
+	c.look(func(t *Table) {
+		v = &View{Name: c.cfg.Name, Region: c.cfg.Region, Relay: c.name, URL: t.info.URL, Published: len(t.local)}
+		routes := t.RoutesBy()
+		for _, m := range t.Members() {
+			one := RelayView{Member: m, Routes: routes[m.ID]}
+			if up := c.upstreams[m.ID]; up != nil {
+				one.Session, one.Upstream = up.open(), up.text
+			}
+			v.Relays = append(v.Relays, one)
 		}
-		v.Relays = append(v.Relays, one)
-	}
+	})
 	return v
 }
