@@ -18,6 +18,7 @@ import (
 	"holocast/internal/origin"
 	"holocast/internal/programtest/contract"
 	"holocast/relay/admin"
+	"holocast/relay/auth/authtest"
 )
 
 // api is a relay's API, whose answers must be as its OpenAPI document promises.
@@ -399,7 +400,7 @@ func TestAPIDrain(t *testing.T) {
 	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	secret := clusterSecret(t)
+	secret := authtest.SecretFile(t)
 	a, seed := startMember(t, secret, "--admin-token", file)
 	b, _ := startMember(t, secret, "--cluster-join", seed)
 	b.awaitMetric("holocast_relay_cluster_relays", 1)

@@ -19,25 +19,8 @@ import (
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
 	"holocast/relay/auth"
+	"holocast/relay/auth/authtest"
 )
-
-// clusterSecret writes a cluster's secret to a file.
-func clusterSecret(t *testing.T) (file string) {
-	t.Helper()
-	key, err := auth.NewKey("HS256")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := auth.MarshalKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file = filepath.Join(t.TempDir(), "cluster.key")
-	if err := os.WriteFile(file, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
 
 // startMember starts a relay of a cluster. It returns the address of its cluster port.
 func startMember(t *testing.T, secret string, args ...string) (p *process, address string) {
@@ -55,7 +38,7 @@ func startMember(t *testing.T, secret string, args ...string) (p *process, addre
 // startCluster starts n relays, all of which join the first.
 func startCluster(t *testing.T, n int) (relays []*process) {
 	t.Helper()
-	secret := clusterSecret(t)
+	secret := authtest.SecretFile(t)
 	first, seed := startMember(t, secret)
 	relays = []*process{first}
 	for range n - 1 {
@@ -179,8 +162,8 @@ func TestClusterOwner(t *testing.T) {
 // cluster port, and sessions with a token of another secret.
 func TestClusterSecret(t *testing.T) {
 	t.Parallel()
-	a, seed := startMember(t, clusterSecret(t))
-	b, _ := startMember(t, clusterSecret(t), "--cluster-join", seed)
+	a, seed := startMember(t, authtest.SecretFile(t))
+	b, _ := startMember(t, authtest.SecretFile(t), "--cluster-join", seed)
 	a.Line("refused a peer that does not prove to have this cluster's name and secret")
 	if a.metric(`holocast_relay_cluster_refused_total{reason="secret"}`) == 0 {
 		t.Error("the refusal is not counted")
@@ -214,7 +197,7 @@ func TestClusterSecret(t *testing.T) {
 // publisher at another relay nor of another relay's publisher at this one, and that later viewers are
 // served.
 func TestClusterUpgrade(t *testing.T) {
-	secret := clusterSecret(t)
+	secret := authtest.SecretFile(t)
 	listen := freePort(t)
 	a, _ := upgradable(t, "--cluster", "test", "--cluster-secret", secret, "--cluster-listen", listen)
 	b, _ := startMember(t, secret, "--cluster-join", listen)
@@ -281,7 +264,7 @@ func freePort(t *testing.T) string {
 func TestClusterRevocation(t *testing.T) {
 	t.Parallel()
 	x := newIssuer(t, "ES256")
-	secret := clusterSecret(t)
+	secret := authtest.SecretFile(t)
 	revoked := filepath.Join(t.TempDir(), "revoked")
 	config := filepath.Join(t.TempDir(), "relay.yaml")
 	if err := errors.Join(os.WriteFile(revoked, nil, 0o600),
@@ -317,4 +300,43 @@ func TestClusterRevocation(t *testing.T) {
 		s, err := b.attempt(moqt.Handler{}, token)
 		return err == nil && s.Alive(within(t), time.Second)
 	})
+}
+
+// TestClusterSessionsPerToken checks that a token's sessions at all relays count against its limit, until they end.
+// Other tokens do not notice.
+func TestClusterSessionsPerToken(t *testing.T) {
+	t.Parallel()
+	x := newIssuer(t, "ES256")
+	secret := authtest.SecretFile(t)
+	a, seed := startMember(t, secret, "--auth-keys", x.file, "--auth-sessions-per-token", "1")
+	b, _ := startMember(t, secret, "--auth-keys", x.file, "--auth-sessions-per-token", "1", "--cluster-join", seed)
+	a.awaitMetric("holocast_relay_cluster_relays", 1)
+	b.awaitMetric("holocast_relay_cluster_relays", 1)
+	token := x.mint(auth.Claims{Claims: jwt.Claims{ID: "shared"}, Subscribe: auth.Prefixes{points.Namespace}})
+	here := a.with(moqt.Handler{}, token)
+	eventually(t, "the token is refused at the other relay", func() bool {
+		s, err := b.attempt(moqt.Handler{}, token)
+		if err == nil {
+			if s.Alive(within(t), time.Second) { // not known there yet
+				s.Close(wire.NoError, "")
+				return false
+			}
+			err = s.Err()
+		}
+		var refused *moqt.SessionError
+		if !errors.As(err, &refused) || refused.Code != wire.InternalError ||
+			!strings.Contains(refused.Reason, "auth.sessionsPerToken") {
+			t.Errorf("refused with %v", err)
+		}
+		return true
+	})
+	other := b.with(moqt.Handler{}, x.viewer())
+	here.Close(wire.NoError, "")
+	eventually(t, "the token is accepted at the other relay", func() bool {
+		s, err := b.attempt(moqt.Handler{}, token)
+		return err == nil && s.Alive(within(t), time.Second)
+	})
+	if err := other.Err(); err != nil {
+		t.Errorf("another token's session ended: %v", err)
+	}
 }

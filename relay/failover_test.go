@@ -14,6 +14,7 @@ import (
 	"holocast/internal/connect"
 	"holocast/internal/moqt"
 	"holocast/internal/origin"
+	"holocast/relay/auth/authtest"
 )
 
 // target is the session at the relay, as programs connect to it.
@@ -187,7 +188,7 @@ func TestFailover(t *testing.T) {
 // viewers at the other one continue when it is killed.
 func TestGateway(t *testing.T) {
 	t.Parallel()
-	secret := clusterSecret(t)
+	secret := authtest.SecretFile(t)
 	a, seed := startMember(t, secret, "--cluster-region", "east")
 	var west []*process
 	for range 2 {
@@ -286,7 +287,7 @@ func TestDrainInCluster(t *testing.T) {
 // TestFullRelay checks that a full relay sends clients to another one.
 func TestFullRelay(t *testing.T) {
 	t.Parallel()
-	secret := clusterSecret(t)
+	secret := authtest.SecretFile(t)
 	a, seed := startMember(t, secret, "--max-sessions", "2")
 	b, _ := startMember(t, secret, "--cluster-join", seed)
 	a.awaitMetric("holocast_relay_cluster_relays", 1)
@@ -305,7 +306,7 @@ func TestFullRelay(t *testing.T) {
 // TestUpgradeMovesSessions checks that no viewer loses a frame when the old process of an upgraded relay asks
 // its sessions to move: those of the publisher, of a viewer and of another relay.
 func TestUpgradeMovesSessions(t *testing.T) {
-	secret := clusterSecret(t)
+	secret := authtest.SecretFile(t)
 	listen := freePort(t)
 	a, _ := upgradable(t, "--cluster", "test", "--cluster-secret", secret, "--cluster-listen", listen,
 		"--drain-timeout", "500ms")

@@ -21,6 +21,7 @@ import (
 	"holocast/internal/recording/recordingtest"
 	"holocast/relay/admin"
 	"holocast/relay/auth"
+	"holocast/relay/auth/authtest"
 	"holocast/relay/router"
 )
 
@@ -363,7 +364,7 @@ func TestRecordRights(t *testing.T) {
 // watch the recording.
 func TestRecordCluster(t *testing.T) {
 	t.Parallel()
-	secret, here, there := clusterSecret(t), t.TempDir(), t.TempDir()
+	secret, here, there := authtest.SecretFile(t), t.TempDir(), t.TempDir()
 	a, seed := startMember(t, secret, "--record", "test", "--record-dir", here)
 	b, _ := startMember(t, secret, "--record", "test", "--record-dir", there, "--cluster-join", seed)
 	x := perform(t, a)

@@ -228,6 +228,12 @@ var settings = slices.Concat(
 			Help: "File of revoked tokens and client certificates: one ID, subject or name per line.",
 			More: "Sessions that use them end.",
 		},
+		{
+			Key:  "auth.sessionsPerToken",
+			Help: "Maximum sessions of a token, at all relays of a cluster together; 0 means no limit.",
+			More: "A session beyond it is refused. A client that moves to another relay has two for a moment. Set it " +
+				"alike at all relays of a cluster.",
+		},
 		{Key: "auth.issuer", Help: `Required iss claim; "" accepts any.`},
 		{Key: "auth.audience", Help: `Required aud claim; "" accepts any.`},
 		{Key: "auth.anonymous", Help: "Namespace prefixes, such as holocast/lobby, open to peers without a token."},

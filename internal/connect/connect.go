@@ -24,6 +24,7 @@ import (
 	"holocast/internal/eyeballs"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
+	"holocast/internal/secretfile"
 )
 
 // Target identifies a session at a relay and how to connect to it.
@@ -276,7 +277,7 @@ func (t Target) tls(ctx context.Context) (conf *tls.Config, pin [32]byte, err er
 	if err != nil || t.Client == (ClientCertificate{}) {
 		return conf, pin, err
 	}
-	cert, err := tls.LoadX509KeyPair(t.Client.Certificate, t.Client.Key)
+	cert, err := secretfile.KeyPair(t.Client.Certificate, t.Client.Key)
 	if err != nil {
 		return nil, pin, fmt.Errorf("client certificate: %w", err)
 	}

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"holocast/internal/secretfile"
 )
 
 // KeyVariable is the environment variable that holds a viewer's keys, in the form of [Keys.Text], or
@@ -28,7 +30,6 @@ const (
 	minSecret  = 16
 	maxSecret  = 64
 	maxKeys    = 64
-	maxFile    = 64 << 10
 )
 
 // Key is a secret shared by a publisher and its viewers.
@@ -121,23 +122,12 @@ const fileHeader = "# Keys of an encrypted session: ID and secret, newest last. 
 
 // ReadFile reads a key file. It refuses files that other users can read.
 func ReadFile(path string) (*Keys, error) {
-	f, err := os.Open(path)
+	b, err := secretfile.Read(path)
 	if err != nil {
 		return nil, fmt.Errorf("key file: %w", err)
 	}
-	defer func() { _ = f.Close() }() // read-only
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("key file: %w", err)
-	case info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("key file %s: other users can read it (mode %04o); run chmod 600 %[1]s", path,
-			info.Mode().Perm())
-	case info.Size() > maxFile:
-		return nil, fmt.Errorf("key file %s: more than %d bytes", path, maxFile)
-	}
 	var k Keys
-	scanner := bufio.NewScanner(f)
+	scanner := bufio.NewScanner(bytes.NewReader(b))
 	for line := 1; scanner.Scan(); line++ {
 		fields := strings.Fields(scanner.Text())
 		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {

@@ -12,6 +12,7 @@ import (
 
 	"holocast/internal/devcert"
 	"holocast/internal/filestate"
+	"holocast/internal/secretfile"
 )
 
 const (
@@ -97,7 +98,7 @@ func (c *Certificate) load(now time.Time) error {
 	name := c.files.Section + ".certificate " + c.files.Certificate
 	// Stat the files before reading them, so a change during the read is detected later.
 	c.read = c.state()
-	cert, err := tls.LoadX509KeyPair(c.files.Certificate, c.files.Key)
+	cert, err := secretfile.KeyPair(c.files.Certificate, c.files.Key)
 	if err != nil {
 		return fmt.Errorf("%s, %s.key %s: %w", name, c.files.Section, c.files.Key, err)
 	}

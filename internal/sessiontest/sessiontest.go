@@ -31,18 +31,8 @@ func Controlled(
 	t *testing.T, from, at net.PacketConn, congestion string, client, server moqt.Handler,
 ) (c, s *moqt.Session) {
 	t.Helper()
-	cert, err := devcert.Generate(time.Now(), "localhost", "127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
 	cfg := moqt.Config{Log: slog.New(slog.DiscardHandler), Packets: at, Congestion: congestion}
-	ln, err := moqt.Listen(
-		"127.0.0.1:0",
-		moqt.ListenConfig{Config: cfg, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}},
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln, url, hash := Listen(t, cfg)
 	t.Cleanup(func() { _ = ln.Close() })
 	accepted := make(chan *moqt.Session, 1)
 	go func() {
@@ -53,13 +43,7 @@ func Controlled(
 		accepted <- s
 	}()
 	cfg.Packets = from
-	c, err = moqt.Dial(
-		t.Context(),
-		"moqt://"+ln.Addr().String()+"/test",
-		devcert.Pinned(devcert.Hash(cert)),
-		client,
-		cfg,
-	)
+	c, err := moqt.Dial(t.Context(), url+"/test", devcert.Pinned(hash), client, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,6 +52,22 @@ func Controlled(
 		t.Fatal("no session accepted")
 	}
 	return c, s
+}
+
+// Listen returns a listener on this machine, its URL without a path, and the hash of its certificate.
+func Listen(t testing.TB, cfg moqt.Config) (ln *moqt.Listener, url string, hash [32]byte) {
+	t.Helper()
+	cert, err := devcert.Generate(time.Now(), "localhost", "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err = moqt.Listen("127.0.0.1:0", moqt.ListenConfig{
+		Config: cfg, TLS: &tls.Config{Certificates: []tls.Certificate{cert}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ln, "moqt://" + ln.Addr().String(), devcert.Hash(cert)
 }
 
 // Until polls until f returns true.

@@ -18,6 +18,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"holocast/internal/secretfile"
 )
 
 // Options identify the controller and the caller.
@@ -99,7 +101,7 @@ func (o Options) tls() (*tls.Config, error) {
 		return nil, errors.New("certificate and key must be given together")
 	}
 	if o.Certificate != "" {
-		cert, err := tls.LoadX509KeyPair(o.Certificate, o.Key)
+		cert, err := secretfile.KeyPair(o.Certificate, o.Key)
 		if err != nil {
 			return nil, fmt.Errorf("certificate: %s, key %s: %w", o.Certificate, o.Key, err)
 		}

@@ -8,11 +8,9 @@ import (
 	"crypto/x509"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"os"
-	"slices"
 	"time"
 
 	"holocast/internal/service"
@@ -45,7 +43,6 @@ func run(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return err
 	}
-	cfg.warnSecrets(log)
 	cert, err := certificate(cfg, log)
 	if err != nil {
 		return err
@@ -127,17 +124,6 @@ func run(ctx context.Context, cfg Config) (err error) {
 	}
 	log.Info("controller stopped; edges keep their path sets")
 	return err
-}
-
-// warnSecrets warns about secret files that all users can read.
-func (c *Config) warnSecrets(log *slog.Logger) {
-	secrets := append(slices.Sorted(maps.Values(c.Auth.Edges)), c.Signal.Key, c.Auth.Token, c.Auth.EdgeToken,
-		c.HTTP.Key)
-	for _, path := range secrets {
-		if info, err := os.Stat(path); path != "" && err == nil && info.Mode().Perm()&0o004 != 0 {
-			log.Warn("secret file is readable by all users; run chmod 600", "file", path)
-		}
-	}
 }
 
 // serve starts a server per listener, which sends its error to served when it ends. ctx is the parent

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"holocast/internal/config"
+	"holocast/internal/secretfile"
 	"holocast/netfunc/api"
 	"holocast/netfunc/bpf"
 	"holocast/netfunc/edge/probe"
@@ -376,31 +377,10 @@ func (c *Config) validateControl() error {
 	return nil
 }
 
-// secret reads a file that only its owner and group may read, and only its owner may write. what
-// names the setting in errors.
-func secret(what, path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
-	}
-	if mode := info.Mode().Perm(); mode&0o027 != 0 {
-		return nil, fmt.Errorf("%s: %s has mode %04o, which lets others read or write the secret; chmod 600 %s", what,
-			path, mode, path)
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
-	}
-	return b, nil
-}
-
 // signalKey reads the signalling key. It returns nil if none is configured.
 func (c *Config) signalKey() ([]byte, error) {
 	if c.Signal.Key == "" {
 		return nil, nil
-	}
-	if _, err := secret("signal.key", c.Signal.Key); err != nil {
-		return nil, err
 	}
 	key, err := signal.ReadKey(c.Signal.Key)
 	if err != nil {
@@ -416,9 +396,9 @@ func (c *Config) client() (*api.Client, error) {
 	}
 	o := api.Options{URL: c.Control.URL, CA: c.Control.CA, Certificate: c.Control.Certificate, Key: c.Control.Key}
 	if c.Control.Token != "" {
-		token, err := secret("controller.token", c.Control.Token)
+		token, err := secretfile.Read(c.Control.Token)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("controller.token: %w", err)
 		}
 		if o.Token = strings.TrimSpace(string(token)); o.Token == "" {
 			return nil, fmt.Errorf("controller.token: %s is empty", c.Control.Token)

@@ -231,11 +231,11 @@ func TestSecrets(t *testing.T) {
 	}{
 		"good":        {write("good", key+"\n", 0o600), ""},
 		"group reads": {write("group", key, 0o640), ""},
-		"missing": {filepath.Join(dir, "none"), "signal.key: stat " + filepath.Join(dir,
+		"missing": {filepath.Join(dir, "none"), "signal.key: signalling key: open " + filepath.Join(dir,
 			"none") + ": no such file"},
 		"all read": {
 			write("all", key, 0o644),
-			"has mode 0644, which lets others read or write the secret; chmod 600",
+			"has mode 0644, which lets other users read or write the secret; run chmod 600",
 		},
 		"group may write": {write("written", key, 0o660), "has mode"},
 		"short":           {write("short", "0f0f", 0o600), "want 32 to 128 hexadecimal digits"},

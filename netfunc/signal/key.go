@@ -5,7 +5,8 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"os"
+
+	"holocast/internal/secretfile"
 )
 
 // KeySize is the length of GenerateKey's keys in bytes. ReadKey accepts MinKey to MaxKey bytes, since
@@ -27,9 +28,10 @@ func GenerateKey() []byte {
 // and the edge's name. A message for one edge fails verification at any other.
 func EdgeKey(key []byte, edge string) []byte { return appendMAC(nil, []byte("edge "+edge), key) }
 
-// ReadKey reads a key file of hexadecimal digits. It ignores surrounding white space.
+// ReadKey reads a key file of hexadecimal digits, which other users may not read. It ignores surrounding white
+// space.
 func ReadKey(path string) ([]byte, error) {
-	b, err := os.ReadFile(path)
+	b, err := secretfile.Read(path)
 	if err != nil {
 		return nil, fmt.Errorf("signalling key: %w", err)
 	}

@@ -8,13 +8,13 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
 	"holocast/internal/filestate"
 	"holocast/internal/pairing"
+	"holocast/internal/secretfile"
 )
 
 // minToken is the smallest length of a token, in bytes.
@@ -54,7 +54,7 @@ func NewAccess(file string, log *slog.Logger) (*Access, error) {
 }
 
 func readTokens(file string) (tokens [][32]byte, err error) {
-	b, err := os.ReadFile(file)
+	b, err := secretfile.Read(file)
 	if err != nil {
 		return nil, err
 	}

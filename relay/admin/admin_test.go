@@ -212,6 +212,14 @@ func TestTokenFile(t *testing.T) {
 	}
 	first, second := strings.Repeat("a", 20), strings.Repeat("b", 20)
 	put(first)
+	if err := os.Chmod(file, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	want := "adminToken: " + file + " has mode 0644"
+	if _, err := NewAccess(file, nil); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+	put(first)
 	a, err := NewAccess(file, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

@@ -2,11 +2,9 @@ package admin
 
 import (
 	"context"
-	"crypto/tls"
 	"log/slog"
 	"net/http"
 	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -17,7 +15,7 @@ import (
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
 	"holocast/internal/sessiontest"
-	"holocast/relay/auth"
+	"holocast/relay/auth/authtest"
 	"holocast/relay/cluster"
 	"holocast/relay/router"
 )
@@ -39,16 +37,8 @@ func startNode(t *testing.T, cfg cluster.Config) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, err := devcert.Generate(time.Now(), "127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	conf := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13}
-	ln, err := moqt.Listen("127.0.0.1:0", moqt.ListenConfig{Config: moqt.Config{Log: log}, TLS: conf})
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := &node{url: "moqt://" + ln.Addr().String(), hash: devcert.Hash(cert)}
+	ln, url, hash := sessiontest.Listen(t, moqt.Config{Log: log})
+	n := &node{url: url, hash: hash}
 	r := router.New(router.Config{Relay: c.Relay, Near: c.Near, Log: log})
 	n.API, err = New(Config{Router: r, Cluster: c, MoveTimeout: time.Minute, Log: log})
 	if err != nil {
@@ -87,18 +77,7 @@ func (n *node) dial(t *testing.T, h moqt.Handler) *moqt.Session {
 // TestTwoRelays checks that two relays know each other's links and blocks, and kick each other's clients,
 // while others read their lists.
 func TestTwoRelays(t *testing.T) {
-	key, err := auth.NewKey("HS256")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := auth.MarshalKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "cluster.key")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := authtest.SecretFile(t)
 	a := startNode(t, cluster.Config{Secret: file})
 	b := startNode(t, cluster.Config{Secret: file, Join: []string{a.Cluster.Stats().Listen}})
 

@@ -31,6 +31,8 @@ type Config struct {
 	Refresh time.Duration `yaml:"refresh"`
 	// Revoked is a file of revoked token IDs, subjects and client names, one per line.
 	Revoked string `yaml:"revoked"`
+	// SessionsPerToken limits the sessions of a token, at all relays of a cluster together. 0 means no limit.
+	SessionsPerToken int `yaml:"sessionsPerToken"`
 	// Issuer and Audience are the required iss and aud claims. "" accepts any value.
 	Issuer   string `yaml:"issuer"`
 	Audience string `yaml:"audience"`
@@ -73,6 +75,12 @@ func (c *Config) Validate() error {
 	}
 	if c.Refresh <= 0 {
 		return errors.New("auth.refresh must be above 0")
+	}
+	switch {
+	case c.SessionsPerToken < 0:
+		return errors.New("auth.sessionsPerToken must not be negative; 0 means no limit")
+	case c.SessionsPerToken > 0 && len(c.Keys) == 0:
+		return errors.New("auth.sessionsPerToken has no effect without auth.keys")
 	}
 	if (c.ClientCA == "") != (len(c.Clients) == 0) {
 		return errors.New("auth.clientCA and auth.clients must be given together")
@@ -139,7 +147,8 @@ type Authority struct {
 	failed    string              // error from the last time the files were read, "" if none
 	servers   map[string]*keyServer
 	live      map[*Grant]struct{}
-	anonymous *Grant // rights of everybody
+	holders   holders // of live
+	anonymous *Grant  // rights of everybody
 }
 
 // state holds the content of a configuration's files.
@@ -222,6 +231,7 @@ func (a *Authority) Replace(ctx context.Context, cfg Config) error {
 		servers[source].asked = time.Time{}
 	}
 	a.cfg, a.servers, a.failed = cfg, servers, ""
+	a.holders.version++
 	a.apply(next)
 	select {
 	case a.wake <- struct{}{}:
@@ -466,7 +476,10 @@ func (a *Authority) sweep(now time.Time, renew bool) {
 
 // end ends a grant. The caller holds a.mu.
 func (a *Authority) end(g *Grant, why error) {
-	delete(a.live, g)
+	if _, live := a.live[g]; live {
+		delete(a.live, g)
+		a.holders.release(g)
+	}
 	g.cancel(why)
 }
 
@@ -482,6 +495,8 @@ type Grant struct {
 	given   time.Time
 	expires time.Time                 // zero means never
 	renew   func(now time.Time) error // verifies the credential again; a.mu is held
+	token   TokenID
+	holder  *Session // whose token it is; nil for other grants
 }
 
 // time returns the time at which to check the grant: now or, if the wall clock was set back since
@@ -501,6 +516,7 @@ func (a *Authority) grant(g Grant) *Grant {
 	g.given = a.clock()
 	g.ctx, g.cancel = context.WithCancelCause(context.Background())
 	a.live[&g] = struct{}{}
+	a.holders.hold(&g)
 	return &g
 }
 
@@ -541,8 +557,8 @@ func (a *Authority) RevokeToo(list []string) {
 	a.sweep(a.clock(), true)
 }
 
-// token verifies a token and returns its grant.
-func (a *Authority) token(raw string) (*Grant, error) {
+// token verifies a token of a session and returns its grant.
+func (a *Authority) token(x *Session, raw string) (*Grant, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	check := func(now time.Time) (*Claims, error) {
@@ -568,7 +584,12 @@ func (a *Authority) token(raw string) (*Grant, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := Grant{Subject: c.subject(raw), rights: rights{c.Publish, c.Subscribe}}
+	g := Grant{
+		Subject: c.subject(raw), rights: rights{c.Publish, c.Subscribe}, token: c.tokenID(raw), holder: x,
+	}
+	if a.full(g.token, x) {
+		return nil, ErrSessions
+	}
 	if c.Expiry != nil {
 		g.expires = c.Expiry.Time()
 	}

@@ -254,6 +254,38 @@ func TestParseKeys(t *testing.T) {
 	}
 }
 
+// TestKeyFileMode checks that other users may read files with public keys only.
+func TestKeyFileMode(t *testing.T) {
+	key := newTestKey(t, "EdDSA")
+	private, err := MarshalKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := MarshalPublic([]Key{key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "key")
+	for name, c := range map[string]struct {
+		text []byte
+		mode os.FileMode
+		want string
+	}{
+		"private, readable by its group":  {private, 0o640, ""},
+		"private, readable by others":     {private, 0o644, "chmod 600 " + file},
+		"a secret, readable by others":    {bytes.Repeat([]byte("s"), 32), 0o644, "chmod 600 " + file},
+		"public keys, readable by others": {public, 0o644, ""},
+	} {
+		if err := errors.Join(os.WriteFile(file, c.text, 0o600), os.Chmod(file, c.mode)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := ReadKeys(t.Context(), file)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // TestKeySetURL checks that key sets are read from URLs and refreshed. The previous keys of a failing
 // URL are kept; an insecure URL is refused.
 func TestKeySetURL(t *testing.T) {
@@ -281,12 +313,12 @@ func TestKeySetURL(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); a.Run(ctx) }()
 	defer func() { cancel(); <-done }()
-	old, err := a.token(mint(t, first, Claims{}))
+	old, err := a.token(nil, mint(t, first, Claims{}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	young := mint(t, second, Claims{})
-	if _, err := a.token(young); !errors.Is(err, ErrUnknown) {
+	if _, err := a.token(nil, young); !errors.Is(err, ErrUnknown) {
 		t.Errorf("a key that is not served yet: %v", err)
 	}
 	serve.Store(nil)
@@ -299,7 +331,7 @@ func TestKeySetURL(t *testing.T) {
 	if why := context.Cause(old.Context()); !errors.Is(why, ErrUnknown) {
 		t.Errorf("ended with %v", why)
 	}
-	if _, err := a.token(young); err != nil {
+	if _, err := a.token(nil, young); err != nil {
 		t.Error(err)
 	}
 
@@ -348,11 +380,11 @@ func TestKeySetURLAwayAtStart(t *testing.T) {
 	if !strings.Contains(log.String(), srv.URL) || !strings.Contains(log.String(), "level=ERROR") {
 		t.Errorf("logged %q", log.String())
 	}
-	if _, err := a.token(mint(t, here, Claims{})); err != nil {
+	if _, err := a.token(nil, mint(t, here, Claims{})); err != nil {
 		t.Error(err)
 	}
 	young := mint(t, there, Claims{})
-	if _, err := a.token(young); !errors.Is(err, ErrUnknown) {
+	if _, err := a.token(nil, young); !errors.Is(err, ErrUnknown) {
 		t.Errorf("a key that was not read: %v", err)
 	}
 	done := make(chan struct{})
@@ -360,7 +392,7 @@ func TestKeySetURLAwayAtStart(t *testing.T) {
 	defer func() { cancel(); <-done }()
 	up.Store(true)
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		if _, err := a.token(young); err == nil {
+		if _, err := a.token(nil, young); err == nil {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -385,7 +417,7 @@ func TestClockStep(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	g, err := a.token(mint(t, key, Claims{Claims: jwt.Claims{Expiry: jwt.NewNumericDate(now.Add(time.Hour))}}))
+	g, err := a.token(nil, mint(t, key, Claims{Claims: jwt.Claims{Expiry: jwt.NewNumericDate(now.Add(time.Hour))}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -446,7 +478,7 @@ func TestClockSetRight(t *testing.T) {
 				t.Fatal(err)
 			}
 			raw := mint(t, key, Claims{Claims: c.claims})
-			g, err := a.token(raw)
+			g, err := a.token(nil, raw)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -459,11 +491,11 @@ func TestClockSetRight(t *testing.T) {
 			if got := context.Cause(g.Context()); !errors.Is(got, c.want) || (got == nil) != (c.want == nil) {
 				t.Errorf("the open session's token: %v, want %v", got, c.want)
 			}
-			if _, err := a.token(raw); c.step > 0 && !errors.Is(err, c.want) {
+			if _, err := a.token(nil, raw); c.step > 0 && !errors.Is(err, c.want) {
 				t.Errorf("a new session's token: %v, want %v", err, c.want)
 			}
 			expired := jwt.Claims{Expiry: jwt.NewNumericDate(began.Add(-2 * time.Hour))}
-			if _, err := a.token(mint(t, key, Claims{Claims: expired})); err == nil {
+			if _, err := a.token(nil, mint(t, key, Claims{Claims: expired})); err == nil {
 				t.Error("an expired token is accepted")
 			}
 		})
@@ -559,7 +591,7 @@ func TestSilentKeyServers(t *testing.T) {
 		done := make(chan struct{})
 		go func() { defer close(done); a.Run(ctx) }()
 		defer func() { cancel(); <-done }()
-		grant, err := a.token(mint(t, key, Claims{Claims: jwt.Claims{Subject: "alice"}}))
+		grant, err := a.token(nil, mint(t, key, Claims{Claims: jwt.Claims{Subject: "alice"}}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -605,7 +637,7 @@ func TestUnreadableFiles(t *testing.T) {
 		defer func() { cancel(); <-done }()
 		token := func(subject string) *Grant {
 			t.Helper()
-			g, err := a.token(mint(t, key, Claims{Claims: jwt.Claims{Subject: subject}}))
+			g, err := a.token(nil, mint(t, key, Claims{Claims: jwt.Claims{Subject: subject}}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -674,7 +706,7 @@ func TestRevokeToo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return a.token(raw)
+		return a.token(nil, raw)
 	}
 	three, err := open("three")
 	four, err2 := open("four")

@@ -18,11 +18,13 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"holocast/internal/secretfile"
 )
 
 // Key verifies tokens. A private key or a secret also signs them.
@@ -237,14 +239,15 @@ func parsePEM(block *pem.Block) (key any, err error) {
 	return key, nil
 }
 
-// ReadKeys reads keys from a file, an https:// URL or a loopback http:// URL.
+// ReadKeys reads keys from a file, an https:// URL or a loopback http:// URL. Other users may not read a file with
+// keys that can sign.
 func ReadKeys(ctx context.Context, source string) ([]Key, error) {
 	var b []byte
-	var err error
+	var exposed, err error
 	if isURL(source) {
 		b, err = fetch(ctx, source)
 	} else {
-		b, err = os.ReadFile(source)
+		b, exposed, err = secretfile.Load(source)
 	}
 	if err != nil {
 		return nil, err // includes the source
@@ -252,6 +255,9 @@ func ReadKeys(ctx context.Context, source string) ([]Key, error) {
 	keys, err := parseKeys(b)
 	if err != nil {
 		return nil, fmt.Errorf("%s %w", source, err)
+	}
+	if exposed != nil && slices.ContainsFunc(keys, Key.CanSign) {
+		return nil, exposed
 	}
 	return keys, nil
 }

@@ -95,7 +95,7 @@ func (x *Session) token(raw string) (*Grant, error) {
 	case len(x.byText) >= maxGrants:
 		return nil, errors.New("too many tokens in one session")
 	}
-	g, err := x.a.token(raw)
+	g, err := x.a.token(x, raw)
 	if err == nil {
 		x.byText[raw] = g
 	}
@@ -235,6 +235,8 @@ func sessionCode(err error) wire.SessionCode {
 		return wire.MalformedAuthToken
 	case errors.Is(err, ErrExpired):
 		return wire.ExpiredAuthToken
+	case errors.Is(err, ErrSessions): // the peer may try again
+		return wire.InternalError
 	}
 	return wire.Unauthorized
 }
@@ -246,6 +248,8 @@ func requestCode(err error) wire.RequestCode {
 		return wire.RequestMalformedAuthToken
 	case errors.Is(err, ErrExpired):
 		return wire.RequestExpiredAuthToken
+	case errors.Is(err, ErrSessions):
+		return wire.RequestExcessiveLoad
 	}
 	return wire.RequestUnauthorized
 }

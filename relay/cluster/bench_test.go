@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"holocast/internal/moqt"
+	"holocast/relay/auth/authtest"
 )
 
 // BenchmarkAnnounce measures the time from a publisher's PUBLISH_NAMESPACE at one relay, with others
@@ -13,7 +14,7 @@ import (
 func BenchmarkAnnounce(b *testing.B) {
 	for _, sessions := range []int{0, 1000} {
 		b.Run(fmt.Sprint(sessions, " sessions"), func(b *testing.B) {
-			cfg := Config{Secret: secretFile(b), Listen: "127.0.0.1:0"}
+			cfg := Config{Secret: authtest.SecretFile(b), Listen: "127.0.0.1:0"}
 			here := startNode(b, cfg)
 			cfg.Join = []string{here.Stats().Listen}
 			there := startNode(b, cfg)

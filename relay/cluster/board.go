@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -162,50 +163,32 @@ func (c *Cluster) Ask(ctx context.Context, question []byte) ([]byte, error) {
 }
 
 // Knows reports whether a relay with that ID is a member. A nil Cluster has none.
-func (c *Cluster) Knows(id string) bool {
-	if c == nil {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.table != nil && c.table.members[id] != nil
+func (c *Cluster) Knows(id string) (yes bool) {
+	c.look(func(t *Table) { yes = t.members[id] != nil })
+	return yes
 }
 
 // Routes lists the namespaces that other relays serve, in no order. It is empty if c is nil.
 func (c *Cluster) Routes() (list []Route) {
-	if c == nil {
-		return nil
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.table == nil {
-		return nil
-	}
-	for _, route := range c.table.routes {
-		list = append(list, route)
-	}
+	c.look(func(t *Table) { list = slices.Collect(maps.Values(t.routes)) })
 	return list
 }
 
 // ForClients returns the URL of a relay of the cluster as Redirect does, given the URL without the fragment. It returns
 // other URLs unchanged.
 func (c *Cluster) ForClients(url string) string {
-	if c == nil {
-		return url
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.table == nil {
-		return url
-	}
-	infos := []*Info{&c.table.info}
-	for _, o := range c.table.members {
-		infos = append(infos, &o.Info)
-	}
-	for _, i := range infos {
-		if i.public() == url || i.URL == url {
-			return i.forClients()
+	to := url
+	c.look(func(t *Table) {
+		infos := []*Info{&t.info}
+		for _, o := range t.members {
+			infos = append(infos, &o.Info)
 		}
-	}
-	return url
+		for _, i := range infos {
+			if i.public() == url || i.URL == url {
+				to = i.forClients()
+				return
+			}
+		}
+	})
+	return to
 }

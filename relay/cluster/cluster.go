@@ -69,6 +69,7 @@ type Cluster struct {
 	listed    []roster.Relay       // in the newest roster
 	listings  uint64               // its group
 	revoked   uint64               // version of the revocations announced
+	counted   uint64               // version of the sessions of tokens announced
 	offers    map[string]*offer    // by namespace
 	upstreams map[string]*upstream // by ID
 	follows   map[string]context.CancelFunc
@@ -141,10 +142,21 @@ func (c *Cluster) Relay(s *moqt.Session) (name string, err error) {
 }
 
 // Near reports whether the relay of a name, as returned by Relay, is in this relay's region.
-func (c *Cluster) Near(name string) bool {
+func (c *Cluster) Near(name string) (yes bool) {
+	c.look(func(t *Table) { yes = t.Near(name) })
+	return yes
+}
+
+// look calls f with the table, which f may use until it returns. It does nothing if c is nil or has not started.
+func (c *Cluster) look(f func(*Table)) {
+	if c == nil {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.table != nil && c.table.Near(name)
+	if c.table != nil {
+		f(c.table)
+	}
 }
 
 // Start joins the cluster. With takeOver, which means that this process replaces another one that still
@@ -164,6 +176,9 @@ func (c *Cluster) Start(ctx context.Context, h Host, takeOver bool) error {
 	c.host, c.table = h, NewTable(c.id, info, uint64(now.UnixMicro()), !h.Backups)
 	if before != nil { // joined again after a failed upgrade; the router reports later changes only
 		c.table.claim(now, slices.Collect(maps.Values(before.local)), nil)
+		for token := range before.tokens.others {
+			c.table.tokens.set(token, 0)
+		}
 	}
 	c.mu.Unlock()
 	h.Router.AddLocal(c.roster)
@@ -171,7 +186,7 @@ func (c *Cluster) Start(ctx context.Context, h Host, takeOver bool) error {
 	var running context.Context
 	running, c.stop = context.WithCancel(context.WithoutCancel(ctx))
 	c.mu.Lock()
-	c.ctx, c.follows, c.time, c.revoked = running, map[string]context.CancelFunc{}, nil, 0
+	c.ctx, c.follows, c.time, c.revoked, c.counted = running, map[string]context.CancelFunc{}, nil, 0, 0
 	c.mu.Unlock()
 	join := func() (*bus, error) {
 		wait := time.Duration(0)
@@ -262,7 +277,7 @@ func (c *Cluster) run(ctx context.Context, b *bus) {
 				c.sweep()
 				c.reconnect()
 				c.listenForSilence(now)
-				return slices.Concat(c.load(), c.revoke(now), c.table.Tick(now))
+				return slices.Concat(c.load(), c.revoke(now), c.countTokens(now), c.table.Tick(now))
 			})
 		case <-paths.C:
 			c.update(b, func(time.Time) []*Message {
@@ -532,23 +547,17 @@ type Stats struct {
 
 // Stats returns the relay's view of the cluster. It is empty if c is nil.
 func (c *Cluster) Stats() (s Stats) {
-	if c == nil {
-		return s
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.table == nil {
-		return s
-	}
-	s = Stats{
-		Listen: c.listen, Members: c.table.Members(), Published: len(c.table.local), Routes: c.table.Routes(),
-		ClockError: c.time.clockError(time.Now()), Counts: c.counts,
-	}
-	for _, up := range c.upstreams {
-		if up.open() != nil {
-			s.Upstreams++
+	c.look(func(t *Table) {
+		s = Stats{
+			Listen: c.listen, Members: t.Members(), Published: len(t.local), Routes: t.Routes(),
+			ClockError: c.time.clockError(time.Now()), Counts: c.counts,
 		}
-	}
+		for _, up := range c.upstreams {
+			if up.open() != nil {
+				s.Upstreams++
+			}
+		}
+	})
 	return s
 }
 
@@ -569,25 +578,17 @@ type RelayView struct {
 }
 
 // View returns the relay's view of the cluster, or nil if c is nil or has not started.
-func (c *Cluster) View() *View {
-	if c == nil {
-		return nil
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.table == nil {
-		return nil
-	}
-	v := &View{
-		Name: c.cfg.Name, Region: c.cfg.Region, Relay: c.name, URL: c.table.info.URL, Published: len(c.table.local),
-	}
-	routes := c.table.RoutesBy()
-	for _, m := range c.table.Members() {
-		one := RelayView{Member: m, Routes: routes[m.ID]}
-		if up := c.upstreams[m.ID]; up != nil {
-			one.Session, one.Upstream = up.open(), up.text
+func (c *Cluster) View() (v *View) {
+	c.look(func(t *Table) {
+		v = &View{Name: c.cfg.Name, Region: c.cfg.Region, Relay: c.name, URL: t.info.URL, Published: len(t.local)}
+		routes := t.RoutesBy()
+		for _, m := range t.Members() {
+			one := RelayView{Member: m, Routes: routes[m.ID]}
+			if up := c.upstreams[m.ID]; up != nil {
+				one.Session, one.Upstream = up.open(), up.text
+			}
+			v.Relays = append(v.Relays, one)
 		}
-		v.Relays = append(v.Relays, one)
-	}
+	})
 	return v
 }

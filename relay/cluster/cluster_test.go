@@ -2,12 +2,10 @@ package cluster
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -20,7 +18,7 @@ import (
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
 	"holocast/internal/sessiontest"
-	"holocast/relay/auth"
+	"holocast/relay/auth/authtest"
 	"holocast/relay/router"
 )
 
@@ -35,23 +33,6 @@ type node struct {
 	hash [32]byte
 }
 
-func secretFile(t testing.TB) string {
-	t.Helper()
-	key, err := auth.NewKey("HS256")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := auth.MarshalKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "cluster.key")
-	if err := os.WriteFile(file, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
-
 func startNode(t testing.TB, cfg Config) *node {
 	t.Helper()
 	return startLogging(t, cfg, quiet.Log)
@@ -64,17 +45,9 @@ func startLogging(t testing.TB, cfg Config, log *slog.Logger) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, err := devcert.Generate(time.Now(), "127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	conf := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13}
-	ln, err := moqt.Listen("127.0.0.1:0", moqt.ListenConfig{Config: quiet, TLS: conf})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln, url, hash := sessiontest.Listen(t, quiet)
 	r := router.New(router.Config{Relay: c.Relay, Near: c.Near, Log: quiet.Log})
-	n := &node{c, t, r, "moqt://" + ln.Addr().String(), devcert.Hash(cert)}
+	n := &node{c, t, r, url, hash}
 	var wg sync.WaitGroup
 	ctx, stop := context.WithCancel(context.Background())
 	wg.Go(func() { n.r.ServeAll(ctx, ln) })
@@ -117,7 +90,8 @@ func (n *node) publish(name string) (tr *origin.Track) {
 	return tr
 }
 
-// receives checks that a new viewer at the node receives an object written to a track.
+// receives checks that a new viewer at the node receives an object of a group written to a track. It writes one
+// every 200 ms, since an object may be lost while its path changes.
 func (n *node) receives(tr *origin.Track, group uint64) {
 	n.t.Helper()
 	sub, err := n.dial(moqt.Handler{}).Subscribe(n.t.Context(), tr.Name(), moqt.SubscribeOptions{})
@@ -125,17 +99,28 @@ func (n *node) receives(tr *origin.Track, group uint64) {
 		n.t.Fatal(err)
 	}
 	defer sub.Cancel()
-	header := wire.SubgroupHeader{Group: group, FirstObject: true}
-	if err := tr.WriteObject(header, moqt.Object{}, []byte("x")); err != nil {
-		n.t.Fatal(err)
-	}
-	for {
-		r, err := sub.AcceptSubgroup(n.t.Context())
-		if err != nil {
+	received := make(chan error, 1)
+	go func() {
+		for {
+			r, err := sub.AcceptSubgroup(n.t.Context())
+			if err != nil || r.Group == group {
+				received <- err
+				return
+			}
+		}
+	}()
+	for k := uint64(0); ; k++ {
+		header := wire.SubgroupHeader{Group: group, Subgroup: k, Mode: wire.SubgroupIDExplicit, FirstObject: true}
+		if err := tr.WriteObject(header, moqt.Object{ID: k}, []byte("x")); err != nil {
 			n.t.Fatal(err)
 		}
-		if r.Group == group {
+		select {
+		case err := <-received:
+			if err != nil {
+				n.t.Fatal(err)
+			}
 			return
+		case <-time.After(200 * time.Millisecond):
 		}
 	}
 }
@@ -187,7 +172,7 @@ func rogue(t testing.TB, cfg Config) (send func(...*Message)) {
 // TestRogueMember checks that a member that announces a million namespaces takes bounded memory, that
 // malformed messages are counted, and that the routes of others are unharmed.
 func TestRogueMember(t *testing.T) {
-	cfg := Config{Secret: secretFile(t), Listen: "127.0.0.1:0"}
+	cfg := Config{Secret: authtest.SecretFile(t), Listen: "127.0.0.1:0"}
 	a := startNode(t, cfg)
 	join := Config{Secret: cfg.Secret, Listen: "127.0.0.1:0", Join: []string{a.Stats().Listen}}
 	b := startNode(t, join)
@@ -235,7 +220,7 @@ func TestWithoutNATS(t *testing.T) {
 	s, stop := startServer(server.RANDOM_PORT)
 	defer func() { stop() }()
 	port := s.Addr().(*net.TCPAddr).Port
-	cfg := Config{Secret: secretFile(t), NATS: "nats://" + s.Addr().String()}
+	cfg := Config{Secret: authtest.SecretFile(t), NATS: "nats://" + s.Addr().String()}
 	a, b, c := startNode(t, cfg), startNode(t, cfg), startNode(t, cfg)
 	one := a.publish("one")
 	sessiontest.Until(t, "the route is known", func() bool { return b.offers("one") && c.offers("one") })
@@ -260,7 +245,7 @@ func TestWithoutNATS(t *testing.T) {
 // TestMisadvertised checks that viewers are not served by another relay than the one with the publisher
 // if that one's URL leads there.
 func TestMisadvertised(t *testing.T) {
-	cfg := Config{Secret: secretFile(t), Listen: "127.0.0.1:0"}
+	cfg := Config{Secret: authtest.SecretFile(t), Listen: "127.0.0.1:0"}
 	a := startNode(t, cfg)
 	cfg.Join = []string{a.Stats().Listen}
 	b := startNode(t, cfg)
@@ -277,7 +262,7 @@ func TestMisadvertised(t *testing.T) {
 // TestPublishedTracks checks that a client that asks for all tracks of a session receives those that
 // clients publish at each relay, such as viewers' receipts, once each, and only while it asks.
 func TestPublishedTracks(t *testing.T) {
-	cfg := Config{Secret: secretFile(t), Listen: "127.0.0.1:0"}
+	cfg := Config{Secret: authtest.SecretFile(t), Listen: "127.0.0.1:0"}
 	a := startNode(t, cfg)
 	cfg.Join = []string{a.Stats().Listen}
 	nodes := []*node{a, startNode(t, cfg), startNode(t, cfg)}
@@ -352,7 +337,7 @@ func TestPublishedTracks(t *testing.T) {
 // TestClock checks that relays whose machines' clocks differ agree on the time of the one that joined
 // first, and that the next one takes its place without a step.
 func TestClock(t *testing.T) {
-	cfg := Config{Secret: secretFile(t), Listen: "127.0.0.1:0"}
+	cfg := Config{Secret: authtest.SecretFile(t), Listen: "127.0.0.1:0"}
 	a := startNode(t, cfg)
 	a.r.AdjustClock(time.Hour)
 	cfg.Join = []string{a.Stats().Listen}

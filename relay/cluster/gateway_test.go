@@ -10,6 +10,7 @@ import (
 
 	"holocast/internal/moqt"
 	"holocast/internal/sessiontest"
+	"holocast/relay/auth/authtest"
 )
 
 // regions starts a cluster of tables with n relays in each of two regions: e0… and w0….
@@ -166,7 +167,7 @@ func (w *world) request(at, name string) (path []string) {
 // TestOneCopyPerRegion checks that the viewers of a region share one subscription at the publisher's relay,
 // and continue when the gateway leaves.
 func TestOneCopyPerRegion(t *testing.T) {
-	cfg := Config{Secret: secretFile(t), Listen: "127.0.0.1:0", Region: "east"}
+	cfg := Config{Secret: authtest.SecretFile(t), Listen: "127.0.0.1:0", Region: "east"}
 	a := startNode(t, cfg)
 	cfg.Join, cfg.Region = []string{a.Stats().Listen}, "west"
 	west := map[string]*node{}

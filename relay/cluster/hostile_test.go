@@ -17,6 +17,7 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/sessiontest"
+	"holocast/relay/auth/authtest"
 )
 
 // record is a log for tests.
@@ -92,7 +93,7 @@ func (n *node) refuses(name string) {
 // back into the cluster, are refused and named, and cause no loop.
 func TestWrongRelay(t *testing.T) {
 	var log record
-	cfg := Config{Secret: secretFile(t), Listen: "127.0.0.1:0"}
+	cfg := Config{Secret: authtest.SecretFile(t), Listen: "127.0.0.1:0"}
 	a := startLogging(t, cfg, slog.New(slog.NewTextHandler(&log, nil)))
 	cfg.Join = []string{a.Stats().Listen}
 	b := startNode(t, cfg)
@@ -127,7 +128,7 @@ func TestWrongRelay(t *testing.T) {
 
 // TestClaimedNamespace checks that viewers keep their publisher while a member claims its namespace.
 func TestClaimedNamespace(t *testing.T) {
-	cfg := Config{Secret: secretFile(t), Listen: "127.0.0.1:0"}
+	cfg := Config{Secret: authtest.SecretFile(t), Listen: "127.0.0.1:0"}
 	a := startNode(t, cfg)
 	cfg.Join = []string{a.Stats().Listen}
 	b := startNode(t, cfg)
@@ -148,7 +149,7 @@ func TestClaimedNamespace(t *testing.T) {
 // TestMemberSession checks that a member's session neither reaches namespaces of third relays nor
 // publishes.
 func TestMemberSession(t *testing.T) {
-	cfg := Config{Secret: secretFile(t), Listen: "127.0.0.1:0"}
+	cfg := Config{Secret: authtest.SecretFile(t), Listen: "127.0.0.1:0"}
 	a := startNode(t, cfg)
 	cfg.Join = []string{a.Stats().Listen}
 	b := startNode(t, cfg)
@@ -188,7 +189,7 @@ func TestStrangerAtNATS(t *testing.T) {
 	if !s.ReadyForConnections(10 * time.Second) {
 		t.Fatal("the NATS server does not start")
 	}
-	cfg := Config{Secret: secretFile(t), NATS: s.ClientURL()}
+	cfg := Config{Secret: authtest.SecretFile(t), NATS: s.ClientURL()}
 	a, b := startNode(t, cfg), startNode(t, cfg)
 	a.publish("fine")
 	sessiontest.Until(t, "the route is known", func() bool { return b.offers("fine") })

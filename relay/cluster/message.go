@@ -23,6 +23,7 @@ const (
 	Request                 // asks a relay for its State
 	Bye                     // the relay leaves
 	Revoke                  // all revocations of the relay's configuration, in one or more parts
+	Tokens                  // sessions of some tokens at the relay
 )
 
 // Limits of messages.
@@ -54,6 +55,7 @@ type Message struct {
 	Added       []Claim
 	Removed     []moqt.Namespace
 	Revoked     []string // Revoke: token IDs, subjects and client names
+	Tokens      []TokenSessions
 }
 
 // Claim is a namespace that a relay serves.
@@ -132,6 +134,11 @@ func (m *Message) Append(b []byte) []byte {
 		for _, text := range m.Revoked {
 			b = appendText(b, text)
 		}
+	case Tokens:
+		b = wire.AppendVarint(b, uint64(len(m.Tokens)))
+		for _, one := range m.Tokens {
+			b = wire.AppendVarint(append(b, one.Token[:]...), one.Sessions)
+		}
 	}
 	return b
 }
@@ -201,6 +208,8 @@ func Parse(b []byte) (*Message, error) {
 		if m.Part >= m.Parts {
 			r.fail(errors.New("part beyond the last"))
 		}
+	case Tokens:
+		m.Tokens = list(&r, r.tokenSessions)
 	default:
 		r.fail(fmt.Errorf("message of unknown kind %d", m.Kind))
 	}
@@ -266,7 +275,7 @@ func (r *reader) bytes(limit uint64) string {
 
 func (r *reader) text() string { return r.bytes(maxText) }
 
-// list reads a list of namespaces or texts.
+// list reads a list of items.
 func list[T any](r *reader, item func() T) (all []T) {
 	n := r.varint()
 	if n > MaxNamespaces {
@@ -280,6 +289,12 @@ func list[T any](r *reader, item func() T) (all []T) {
 		all = append(all, one)
 	}
 	return all
+}
+
+func (r *reader) tokenSessions() (one TokenSessions) {
+	copy(one.Token[:], r.take(uint64(len(one.Token))))
+	one.Sessions = r.varint()
+	return one
 }
 
 func (r *reader) claim() Claim { return Claim{r.namespace(), r.varint()} }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"holocast/internal/moqt"
+	"holocast/relay/auth"
 )
 
 var messages = map[string]*Message{
@@ -21,6 +22,7 @@ var messages = map[string]*Message{
 	"state":   {Kind: State, From: "a", Part: 1, Parts: 2, Added: []Claim{{moqt.Namespace{"a"}, 1}, {moqt.Namespace{"b", "c"}, 2}}},
 	"request": {Kind: Request, From: "a", To: "b"},
 	"bye":     {Kind: Bye, From: "a", Version: 9},
+	"tokens":  {Kind: Tokens, From: "a", Tokens: []TokenSessions{{auth.TokenID{1, 15: 2}, 3}, {auth.TokenID{}, 1 << 60}}},
 	"revoke":  {Kind: Revoke, From: "a", Version: 3, Part: 1, Parts: 2, Revoked: []string{"alice", "\xff"}},
 }
 

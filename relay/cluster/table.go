@@ -10,6 +10,7 @@ import (
 
 	"holocast/internal/moqt"
 	"holocast/internal/roster"
+	"holocast/relay/auth"
 )
 
 // Times of the protocol.
@@ -60,6 +61,7 @@ type Table struct {
 	lost      []Lost
 
 	revoked revocations
+	tokens  tokens
 
 	members map[string]*member
 	heard   time.Time // last message of any member
@@ -91,6 +93,7 @@ type member struct {
 	version    uint64
 	digest     Digest
 	namespaces map[string]Claim
+	tokens     map[auth.TokenID]announced
 	parts      []Claim // of an incomplete State
 	part       uint64  // the next one
 	partsOf    uint64  // version of the incomplete State
@@ -255,6 +258,8 @@ func (t *Table) Receive(now time.Time, m *Message) (send []*Message) {
 		t.receiveState(now, o, m)
 	case Revoke:
 		t.receiveRevoked(o, m)
+	case Tokens:
+		t.receiveTokens(now, o, m.Tokens)
 	}
 	return append(send, t.ask(now, m.From, o)...)
 }
@@ -401,7 +406,7 @@ func (t *Table) state(now time.Time) (send []*Message) {
 		return nil
 	}
 	t.asked, t.stated, t.said = false, now, now
-	t.revoked.sent = time.Time{} // a relay that starts needs those too
+	t.revoked.sent, t.tokens.repeated = time.Time{}, time.Time{} // a relay that starts needs those too
 	send = []*Message{t.hello()}
 	parts := split(slices.Collect(maps.Values(t.local)), claimed)
 	for i, part := range parts {
@@ -424,6 +429,7 @@ func (t *Table) Tick(now time.Time) (send []*Message) {
 	if now.Sub(t.revoked.sent) >= repeatRevoked {
 		send = append(send, t.announceRevoked(now)...)
 	}
+	send = append(send, t.tickTokens(now)...)
 	if now.Sub(t.said) >= Heartbeat {
 		t.said = now
 		send = append(send, t.hello())
@@ -458,6 +464,9 @@ func (t *Table) sweep(now time.Time) {
 func (t *Table) remove(id string) {
 	o := t.members[id]
 	delete(t.members, id)
+	for token, a := range o.tokens {
+		t.tokens.forget(token, a)
+	}
 	t.choosePaths(o)
 	if t.near(o) {
 		t.chooseGateways()

@@ -22,10 +22,6 @@ type behind struct {
 }
 
 func startBehind(ctx context.Context, from connect.Target, ns moqt.Namespace) (b behind, err error) {
-	session, err := from.Session()
-	if err != nil {
-		return b, err
-	}
 	cert, err := devcert.Generate(time.Now(), "127.0.0.1")
 	if err != nil {
 		return b, err
@@ -46,7 +42,7 @@ func startBehind(ctx context.Context, from connect.Target, ns moqt.Namespace) (b
 	serving.Go(func() { r.ServeAll(ctx, ln) })
 	hash := devcert.Hash(cert)
 	b.target = connect.Target{
-		URL:             "moqt://" + ln.Addr().String() + "/" + session,
+		URL:             "moqt://" + ln.Addr().String() + "/" + ns[1],
 		CertificateHash: hex.EncodeToString(hash[:]),
 	}
 	b.stop = func() {

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Tests interoperability with other implementations of MOQT, built from crates.io: moqtap-client with
 # our relay in drafts 18, 20 and 22, and in draft-18 moq-test-client with our relay, our publisher and
-# player through moq-relay-ietf, and each relay upstream of the other. Prints TAP; exits 1 on failure.
+# player through moq-relay-ietf, and each relay upstream of the other; and the same with moq-dev's
+# moq-relay in drafts 18, 20 and 22. Prints TAP; exits 1 on failure.
 #
 #   INTEROP_RELAY_ARGS   extra arguments for our relay, such as --fastpath=chacha20
 set -euo pipefail
@@ -9,20 +10,23 @@ cd "$(dirname "$0")/../.."
 
 client=moq-test-client@0.2.0
 relay=moq-relay-ietf@0.8.0
+dev=moq-relay@0.17.8
 scenarios=18 # in moq-test-client 0.2.0
-port=${INTEROP_PORT:-$((20000 + RANDOM % 10000))} # the next two ports are used too
+port=${INTEROP_PORT:-$((20000 + RANDOM % 10000))} # the next three ports are used too
 peers=build/peers
 
 . tools/interop/tap.sh
 
-for crate in "$client" "$relay"; do
+for crate in "$client" "$relay" "$dev"; do
 	[ -x "$peers/bin/${crate%@*}" ] && continue
 	command -v cargo >/dev/null || {
 		echo "Bail out! cargo is needed to build $crate: https://rustup.rs" >&2
 		exit 1
 	}
 	echo "# building $crate"
-	cargo install --locked --quiet --root "$peers" "$crate" >&2
+	features=()
+	[ "$crate" = "$dev" ] && features=(--no-default-features --features noq)
+	cargo install --locked --quiet --root "$peers" "${features[@]}" "$crate" >&2
 done
 # A publisher and a viewer built on the moqtap-client library.
 moqtap=build/moqtap/debug/holocast-moqtap
@@ -85,13 +89,14 @@ else
 fi
 
 # 2. Our publisher and player through their relay, and through ours.
+mkdir "$work/tls" # moq-relay reads its certificate again when any file beside it changes
+cert=$work/tls/cert.pem key=$work/tls/key.pem
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 10 -subj /CN=localhost \
-	-addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout "$work/key.pem" -out "$work/cert.pem" 2>/dev/null
+	-addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout "$key" -out "$cert" 2>/dev/null
 theirs=$((port + 1))
-hash=$(openssl x509 -in "$work/cert.pem" -noout -fingerprint -sha256 | cut -d= -f2)
+hash=$(openssl x509 -in "$cert" -noout -fingerprint -sha256 | cut -d= -f2)
 start moq-relay-ietf "$peers/bin/moq-relay-ietf" --bind "127.0.0.1:$theirs" \
-	--tls-cert "$work/cert.pem" --tls-key "$work/key.pem" \
-	--coordinator-file "$work/coordinator.json"
+	--tls-cert "$cert" --tls-key "$key" --coordinator-file "$work/coordinator.json"
 await moq-relay-ietf listening
 ours=$(curl -fs "http://127.0.0.1:$port/certificate.sha256")
 # roundtrip NAME URL HASH [DRAFT]
@@ -145,8 +150,7 @@ cat >"$work/behind.json" <<JSON
 "tracks": {}, "namespace_subscribers": {}}
 JSON
 start behind "$peers/bin/moq-relay-ietf" --bind "127.0.0.1:$behind" \
-	--tls-cert "$work/cert.pem" --tls-key "$work/key.pem" \
-	--tls-disable-verify --coordinator-file "$work/behind.json"
+	--tls-cert "$cert" --tls-key "$key" --tls-disable-verify --coordinator-file "$work/behind.json"
 await behind listening
 if timeout 60 "$work/roundtrip" --certificate-hash "$ours" --play "moqt://127.0.0.1:$behind/behind" \
 	--play-certificate-hash "$hash" "moqt://127.0.0.1:$port/behind" >"$work/roundtrip.log" 2>&1; then
@@ -156,6 +160,36 @@ else
 	diagnose "$work/roundtrip.log"
 	diagnose "$work/behind.log"
 fi
+
+# 6. moq-dev's relay, which dials ours as a neighbor: each announces its namespaces to the other. It
+# takes a session's path as a prefix of namespaces, and drops subgroups other than 0
+# (moq-net 0.3.16, src/ietf/subscriber.rs:2215).
+neighbor=$((port + 3))
+start moq-relay "$peers/bin/moq-relay" --listen "127.0.0.1:$neighbor" --listen-tls-cert "$cert" \
+	--listen-tls-key "$key" --auth-public '**' --cluster-connect "moqt://127.0.0.1:$port" --connect-tls-insecure
+await moq-relay 'connection.*connected ' # to our relay
+# through DESCRIPTION ARGUMENT...
+through() {
+	local what=$1
+	shift
+	if timeout 60 "$work/roundtrip" --no-path --descriptions 1 "$@" >"$work/roundtrip.log" 2>&1; then
+		report ok "$what: $(tail -n 1 "$work/roundtrip.log")"
+	else
+		report "not ok" "$what"
+		diagnose "$work/roundtrip.log"
+		diagnose "$work/moq-relay.log"
+	fi
+}
+for draft in 18 20 22; do
+	through "moqt-$draft: our publisher and player through moq-relay" --draft "$draft" --certificate-hash "$hash" \
+		"moqt://127.0.0.1:$neighbor/dev-$draft"
+done
+through "moqt: our publisher at moq-relay, our player at our relay behind it" --behind --certificate-hash "$hash" \
+	"moqt://127.0.0.1:$neighbor/dev-behind"
+through "moqt: our publisher at moq-relay, which publishes at our relay, our player there" --certificate-hash "$hash" \
+	--play "moqt://127.0.0.1:$port/dev-into" --play-certificate-hash "$ours" "moqt://127.0.0.1:$neighbor/dev-into"
+through "moqt: our publisher at our relay, our player at moq-relay behind it" --certificate-hash "$ours" \
+	--play "moqt://127.0.0.1:$neighbor/dev-up" --play-certificate-hash "$hash" "moqt://127.0.0.1:$port/dev-up"
 
 echo "1..$tests"
 if [ "$failed" -gt 0 ]; then

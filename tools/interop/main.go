@@ -1,6 +1,6 @@
 // Command interop publishes a session through any MOQT relay, or through two in a chain, and plays
 // it back. It fails unless every published byte arrives. The session has point-cloud-sized frames
-// in two descriptions, a catalog published before the player subscribes, and datagrams.
+// in one or more descriptions, a catalog published before the player subscribes, and datagrams.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net/url"
 	"os"
 	"os/signal"
 	"time"
@@ -24,18 +25,20 @@ import (
 	"holocast/internal/origin"
 )
 
-// descriptions per frame
-const descriptions = 2
+// catalogGroup is the group of the catalog.
+const catalogGroup = 7
 
 // options holds the command line.
 type options struct {
-	target connect.Target
-	player connect.Target // relay to play from; defaults to target
-	behind bool           // play from our own relay, with target as upstream
-	frames int
-	size   int // bytes per description
-	fps    float64
-	draft  string // "" = all
+	target       connect.Target
+	player       connect.Target // relay to play from; defaults to target
+	behind       bool           // play from our own relay, with target as upstream
+	noPath       bool           // connect without the path of the URLs
+	frames       int
+	descriptions int // per frame
+	size         int // bytes per description
+	fps          float64
+	draft        string // "" = all
 }
 
 func main() {
@@ -43,12 +46,14 @@ func main() {
 	f := pflag.NewFlagSet("interop", pflag.ExitOnError)
 	o.target.AddFlags(f)
 	f.IntVar(&o.frames, "frames", 60, "frames to send")
-	f.IntVar(&o.size, "bytes", 188_000, "bytes of each of a frame's two descriptions")
+	f.IntVar(&o.descriptions, "descriptions", 2, "descriptions of a frame, each in its own subgroup")
+	f.IntVar(&o.size, "bytes", 188_000, "bytes of each description")
 	f.Float64Var(&o.fps, "fps", 30, "frames a second")
 	f.StringVar(&o.player.URL, "play", "", "URL to play from, of a relay downstream of the first")
 	f.StringVar(&o.player.CertificateHash, "play-certificate-hash", "", "SHA-256 of the second relay's certificate, hex")
 	f.BoolVar(&o.behind, "behind", false, "play from our own relay in this process, with URL as upstream")
 	f.StringVar(&o.draft, "draft", "", "MOQT draft to speak, such as 20; all by default")
+	f.BoolVar(&o.noPath, "no-path", false, "connect without the path of the URLs")
 	list := f.Bool("vectors", false, "print every control message for holocast-moqtap instead")
 	_ = f.Parse(os.Args[1:])
 	if *list {
@@ -84,6 +89,9 @@ func run(ctx context.Context, o options) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if o.noPath {
+		o.target.URL, o.player.URL = withoutPath(o.target.URL), withoutPath(o.player.URL)
+	}
 	var cfg moqt.Config
 	if o.draft != "" {
 		v, ok := wire.VersionOf("moqt-" + o.draft)
@@ -101,7 +109,7 @@ func run(ctx context.Context, o options) (string, error) {
 		set.Add(t)
 	}
 	description := make([]byte, 700)
-	header := wire.SubgroupHeader{Group: 7, EndOfGroup: true}
+	header := wire.SubgroupHeader{Group: catalogGroup, EndOfGroup: true}
 	if err := catalog.WriteObject(header, moqt.Object{}, description); err != nil {
 		return "", err
 	}
@@ -144,7 +152,7 @@ func run(ctx context.Context, o options) (string, error) {
 	}
 	defer datagrams.Cancel()
 
-	got := make(chan arrival, descriptions*o.frames)
+	got := make(chan arrival, o.descriptions*o.frames)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() { cancel(receive(ctx, sub, got)) }()
@@ -164,7 +172,14 @@ func run(ctx context.Context, o options) (string, error) {
 	return check(ctx, sent, got, count)
 }
 
-// readCatalog fetches the object that was published before the subscription.
+// withoutPath returns a valid URL without its path.
+func withoutPath(text string) string {
+	u, _ := url.Parse(text)
+	u.Path = ""
+	return u.String()
+}
+
+// readCatalog receives the object that was published before the subscription.
 func readCatalog(ctx context.Context, s *moqt.Session, name moqt.TrackName, want []byte) error {
 	sub, err := s.Subscribe(ctx, name, moqt.SubscribeOptions{})
 	for errors.As(err, new(*moqt.RequestError)) && ctx.Err() == nil { // the relay may not know the session yet
@@ -175,34 +190,58 @@ func readCatalog(ctx context.Context, s *moqt.Session, name moqt.TrackName, want
 		return fmt.Errorf("subscribe: %w", err)
 	}
 	defer sub.Cancel()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type object struct {
+		payload []byte
+		err     error
+	}
+	received := make(chan object, 2)
+	go func() {
+		b, err := fetchCatalog(ctx, s, name, sub)
+		received <- object{b, err}
+	}()
+	go func() { // moq-relay sends the newest group unasked, and then may not answer FETCH
+		r, err := sub.AcceptSubgroup(ctx)
+		if err == nil {
+			_, err = r.NextObject()
+		}
+		if err == nil {
+			b, err := r.ReadPayload(nil, 1<<20)
+			received <- object{b, err}
+		}
+	}()
+	got := <-received
+	if got.err == nil && string(got.payload) != string(want) {
+		return fmt.Errorf("the %d bytes received differ from the %d bytes published", len(got.payload), len(want))
+	}
+	return got.err
+}
+
+// fetchCatalog fetches the catalog's object.
+func fetchCatalog(ctx context.Context, s *moqt.Session, name moqt.TrackName, sub *moqt.Subscription) ([]byte, error) {
 	var f *moqt.FetchReader
+	var err error
 	if sub.Largest != nil {
 		f, err = s.FetchJoining(ctx, sub, 0, moqt.FetchOptions{})
 	} else {
-		// moq-relay-ietf answers a track's first SUBSCRIBE before its publisher does, without a
-		// joining point.
-		f, err = s.Fetch(ctx, name, moqt.Location{}, moqt.Location{Group: 1 << 60}, moqt.FetchOptions{})
+		// A relay may answer a track's first SUBSCRIBE before its publisher does, without a joining
+		// point. moq-relay fetches single groups only.
+		group := moqt.Location{Group: catalogGroup}
+		f, err = s.Fetch(ctx, name, group, group, moqt.FetchOptions{})
 	}
 	if err != nil {
-		return fmt.Errorf("fetch: %w", err)
+		return nil, fmt.Errorf("fetch: %w", err)
 	}
 	defer f.Cancel()
 	for {
 		o, err := f.Next()
 		if err != nil {
-			return fmt.Errorf("fetch: %w", err)
+			return nil, fmt.Errorf("fetch: %w", err)
 		}
-		if o.Range != wire.RangeNone {
-			continue
+		if o.Range == wire.RangeNone {
+			return f.ReadPayload(nil, 1<<20)
 		}
-		b, err := f.ReadPayload(nil, 1<<20)
-		if err != nil {
-			return err
-		}
-		if string(b) != string(want) {
-			return fmt.Errorf("the %d bytes received differ from the %d bytes published", len(b), len(want))
-		}
-		return nil
 	}
 }
 
@@ -252,7 +291,7 @@ func publish(ctx context.Context, o options, points, receipts *origin.Track) (ma
 	defer tick.Stop()
 	for n := range o.frames {
 		group := first + uint64(n)
-		for d := range uint64(descriptions) {
+		for d := range uint64(o.descriptions) {
 			payload := make([]byte, o.size)
 			_, _ = random.Read(payload)
 			h := wire.SubgroupHeader{Group: group, Subgroup: d, Mode: wire.SubgroupIDExplicit, Priority: uint8(64 + 32*d)}

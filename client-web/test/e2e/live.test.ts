@@ -16,7 +16,7 @@ describe("the live page", () => {
   it("asks for the token, and shows the cluster as a map, tracks, sessions and viewers", async () => {
     const [secret, tokens] = [join(dir, "cluster.key"), join(dir, "admin.token")];
     const token = "0123456789abcdef0123";
-    writeFileSync(tokens, token);
+    writeFileSync(tokens, token, { mode: 0o600 });
     lab.run("relay", "key", secret, "--algorithm", "HS256");
     const seed = await freePort();
     const relay = async (region: string, listen: string): Promise<number> => {

@@ -195,16 +195,8 @@ type scheme struct {
 	snr  float64 // dB
 }
 
-var legacySchemes = []scheme{
-	{1. / 2, 4},
-	{3. / 4, 5},
-	{2 * 1. / 2, 7},
-	{2 * 3. / 4, 9},
-	{4 * 1. / 2, 12},
-	{4 * 3. / 4, 16},
-	{6 * 2. / 3, 20},
-	{6 * 3. / 4, 21},
-}
+// legacySchemes have BPSK at the rate 3/4 too, and end at 64-QAM at 3/4.
+var legacySchemes = slices.Concat([]scheme{{1. / 2, 4}, {3. / 4, 5}}, schemes[1:7])
 
 var schemes = []scheme{
 	{1. / 2, 4},

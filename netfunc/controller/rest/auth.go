@@ -9,11 +9,11 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
+	"holocast/internal/secretfile"
 	"holocast/netfunc/api"
 )
 
@@ -35,9 +35,9 @@ type Auth struct {
 // minToken is the minimum length of a token in bytes.
 const minToken = 16
 
-// ReadToken reads a token file, which holds one word of at least 16 bytes.
+// ReadToken reads a token file, which holds one word of at least 16 bytes and which other users may not read.
 func ReadToken(path string) (string, error) {
-	b, err := os.ReadFile(path)
+	b, err := secretfile.Read(path)
 	if err != nil {
 		return "", fmt.Errorf("token: %w", err)
 	}
