@@ -1,24 +1,22 @@
 #!/usr/bin/env bash
-# Tests sessions over TCP with @moq/qmux, moq-dev's QMux, from npm: it views through our relay, with
-# the web viewer's MOQT on top. Prints TAP; exits 1 on failure. Needs Node.
+# Tests sessions over TCP with moq-dev's packages from npm: @moq/qmux views through our relay, with the
+# web viewer's MOQT on top, and @moq/net publishes and views. Prints TAP; exits 1 on failure. Needs Node.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-package=@moq/qmux@0.3.3
+packages=(@moq/qmux@0.3.3 @moq/net@0.3.4)
 port=${INTEROP_PORT:-$((20000 + RANDOM % 10000))}
 peers=build/peers/npm
 
 . tools/interop/tap.sh
 
 command -v npm >/dev/null || {
-	echo "1..0 # SKIP @moq/qmux needs Node"
+	echo "1..0 # SKIP moq-dev's packages need Node"
 	exit 0
 }
-installed=$peers/node_modules/${package%@*}
-grep -qs "\"version\": \"${package##*@}\"" "$installed/package.json" || {
-	mkdir -p "$peers"
-	npm install --prefix "$peers" --no-save --no-audit --no-fund --loglevel=error "$package" >&2
-}
+# npm does nothing if they are installed.
+mkdir -p "$peers"
+npm install --prefix "$peers" --no-save --prefer-offline --no-audit --no-fund --loglevel=error "${packages[@]}" >&2
 mkdir -p bin
 go build -o bin/ ./relay ./capture-server
 start relay bin/relay --listen "127.0.0.1:$port" --http "127.0.0.1:$port"
@@ -28,7 +26,7 @@ for delivery in stream datagram; do
 		--depth-mode NFOV_2X2BINNED --delivery "$delivery" --low=false --thin=false
 	await "$delivery" publishing
 done
-timeout 600 node --experimental-websocket tools/interop/qmux.mjs "$installed" "$port" stream datagram \
+timeout 600 node --experimental-websocket tools/interop/qmux.mjs "$peers/node_modules/@moq" "$port" stream datagram \
 	>"$work/qmux.log" 2>&1 || true
 while read -r line; do
 	case $line in
@@ -36,7 +34,7 @@ while read -r line; do
 	"ok "*) report ok "${line#ok }" ;;
 	esac
 done <"$work/qmux.log"
-[ "$tests" = 9 ] || report "not ok" "all checks of @moq/qmux ran"
+[ "$tests" = 10 ] || report "not ok" "all checks ran"
 [ "$failed" = 0 ] || {
 	diagnose "$work/qmux.log" 60
 	diagnose "$work/relay.log"
