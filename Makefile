@@ -223,9 +223,10 @@ bench: setup-test build ## Run all benchmarks (90 minutes on an idle machine) an
 bench-web: setup-test build ## Measure the web viewer in Chromium
 	cd client-web && npm run --silent bench
 
-interop: build ## Test against other implementations of MOQT (needs cargo)
+interop: build ## Test against other implementations of MOQT (needs cargo and Node)
 	tools/interop/interop.sh
 	tools/interop/runner/run.sh
+	tools/interop/qmux.sh
 	tools/interop/fastpath.sh
 
 clean: ## Remove build output

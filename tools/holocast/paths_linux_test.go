@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -21,10 +22,25 @@ import (
 	"holocast/internal/programtest"
 )
 
+// hosts are the hosts of a test's network.
+type hosts struct {
+	t     *testing.T
+	group *namespace.Group
+}
+
+// newHosts returns no hosts yet. It skips the test if the process may not create any.
+func newHosts(t *testing.T) hosts {
+	t.Helper()
+	if err := namespace.Supported(); err != nil {
+		t.Skip("programs in network namespaces:", err)
+	}
+	return hosts{t, namespacetest.NewGroup(t)}
+}
+
 // twoLinks is a host and a server with two cables between them, each with a route to the server's
 // address.
 type twoLinks struct {
-	t            *testing.T
+	hosts
 	host, server *namespace.Namespace
 	links        map[string]netlink.Link // at the server
 }
@@ -33,13 +49,10 @@ const serverIP = "10.78.9.1"
 
 func newTwoLinks(t *testing.T) *twoLinks {
 	t.Helper()
-	if err := namespace.Supported(); err != nil {
-		t.Skip("paths between network namespaces:", err)
-	}
-	g, l := namespacetest.NewGroup(t), &twoLinks{t: t, links: map[string]netlink.Link{}}
+	l := &twoLinks{hosts: newHosts(t), links: map[string]netlink.Link{}}
 	for name, ns := range map[string]**namespace.Namespace{"host": &l.host, "server": &l.server} {
 		var err error
-		*ns, err = g.Add(name)
+		*ns, err = l.group.Add(name)
 		l.must(err)
 		l.must((*ns).Set("net/ipv4/conf/all/rp_filter", "0")) // the other cable's route may be better
 		l.must((*ns).Set("net/ipv4/conf/default/rp_filter", "0"))
@@ -60,35 +73,43 @@ func newTwoLinks(t *testing.T) *twoLinks {
 	return l
 }
 
-func (l *twoLinks) must(err error) {
-	l.t.Helper()
+func (h hosts) must(err error) {
+	h.t.Helper()
 	if err != nil {
-		l.t.Fatal(err)
+		h.t.Fatal(err)
 	}
 }
 
 // address gives a device an address.
-func (l *twoLinks) address(e namespace.End, prefix string) netlink.Link {
-	l.t.Helper()
+func (h hosts) address(e namespace.End, prefix string) netlink.Link {
+	h.t.Helper()
 	link, err := e.Link()
-	l.must(err)
+	h.must(err)
 	address, err := netlink.ParseAddr(prefix)
-	l.must(err)
-	l.must(e.Namespace.Handle.AddrAdd(link, address))
+	h.must(err)
+	h.must(e.Namespace.Handle.AddrAdd(link, address))
 	return link
 }
 
 // start starts a program in a namespace.
-func (l *twoLinks) start(ns *namespace.Namespace, name string, args ...string) *process {
-	l.t.Helper()
+func (h hosts) start(ns *namespace.Namespace, name string, args ...string) *process {
+	h.t.Helper()
+	return h.startWith(ns, nil, name, args...)
+}
+
+// startWith starts a program in a namespace with additional environment variables.
+func (h hosts) startWith(ns *namespace.Namespace, env []string, name string, args ...string) *process {
+	h.t.Helper()
+	c := exec.Command(filepath.Join(programs, name), args...)
+	c.Env = append(os.Environ(), env...)
 	begin := func(c *exec.Cmd) error { return ns.Do(c.Start) }
-	return &process{programtest.StartBy(l.t, exec.Command(filepath.Join(programs, name), args...), begin), l.t}
+	return &process{programtest.StartBy(h.t, c, begin), h.t}
 }
 
 // get fetches a page from a program in a namespace. It retries, since on a busy machine a request
 // may time out.
-func (l *twoLinks) get(ns *namespace.Namespace, url string) (text string) {
-	l.t.Helper()
+func (h hosts) get(ns *namespace.Namespace, url string) (text string) {
+	h.t.Helper()
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, address string) (c net.Conn, err error) {
@@ -99,7 +120,7 @@ func (l *twoLinks) get(ns *namespace.Namespace, url string) (text string) {
 			return c, err
 		},
 	}}
-	until(l.t, url, func() bool {
+	until(h.t, url, func() bool {
 		resp, err := client.Get(url)
 		if err != nil {
 			return false
