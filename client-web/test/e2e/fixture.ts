@@ -72,6 +72,7 @@ export const message = (page: Page, pattern: RegExp): Promise<string> =>
 
 /** Waits until the page has shown a notice that matches. */
 export const notice = (page: Page, pattern: RegExp): Promise<boolean> =>
-  until(`a notice that matches ${pattern}`, async () =>
-    (await page.evaluate(() => (window as unknown as { notices: string[] }).notices)).some((text) => pattern.test(text)),
-  );
+  until(`a notice that matches ${pattern}`, async () => {
+    const notices = await page.evaluate(() => (window as unknown as { notices: string[] }).notices);
+    return notices.some((text) => pattern.test(text));
+  });
