@@ -43,7 +43,7 @@ for _ in $(seq 100); do
 	sleep 0.1
 done
 # Stop if another run already uses this port. The scenarios share a namespace with a single owner,
-# so that run's relay would refuse our publisher with UNINTERESTED ("closed, code=32").
+# and that run's relay would refuse our publisher with UNINTERESTED ("closed, code=32").
 kill -0 "${pids[0]}" 2>/dev/null || {
 	echo "Bail out! our relay did not start; is port $port taken?"
 	diagnose "$work/relay.log"
@@ -89,7 +89,7 @@ else
 fi
 
 # 2. Our publisher and player through their relay, and through ours.
-mkdir "$work/tls" # moq-relay reads its certificate again when any file beside it changes
+mkdir "$work/tls" # moq-relay rereads its certificate when any file in its folder changes
 cert=$work/tls/cert.pem key=$work/tls/key.pem
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 10 -subj /CN=localhost \
 	-addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout "$key" -out "$cert" 2>/dev/null

@@ -51,7 +51,7 @@ case $target in
 	;;
 esac
 
-# The runner's record of what it tests.
+# The runner's record of the tested version.
 dirty=$([ -z "$(git -C "$source" status --porcelain --untracked-files=no)" ] && echo false || echo true)
 jq -n --arg time "$(date -u +%Y-%m-%dT%H:%M:%SZ)" --arg repo "$repo" --arg ref "$ref" \
 	--arg commit "$(git -C "$source" rev-parse HEAD)" --argjson dirty "$dirty" --argjson images "$images" \
