@@ -15,13 +15,13 @@ func (s *Sealer) SealCatalog(namespace wire.Namespace, l Location, payload []byt
 	if err != nil {
 		return nil, err
 	}
-	_, sealed, err := s.Seal(nil, l, nil, payload)
+	s.mu.Lock()
+	_, sealed, err := s.seal(nil, l, nil, payload)
+	keyID := s.keyID
+	s.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	keyID := s.keyID
-	s.mu.Unlock()
 	shell := c.Shell(namespace, Scheme, Suite)
 	shell.Sealed = &catalog.Sealed{
 		KeyID: keyID, Namespace: namespace, Group: l.Group, Object: l.Object, Priority: int(l.Priority), Data: sealed,

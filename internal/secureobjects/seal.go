@@ -92,6 +92,11 @@ var ErrAgain = errors.New("secureobjects: an object of this location was sealed 
 func (s *Sealer) Seal(dst []byte, l Location, properties, payload []byte) (sealedProperties, sealed []byte, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.seal(dst, l, properties, payload)
+}
+
+// seal does Seal's work. s.mu is held.
+func (s *Sealer) seal(dst []byte, l Location, properties, payload []byte) (sealedProperties, sealed []byte, err error) {
 	if err := s.renew(uint64(len(payload)+len(properties))/16 + 4); err != nil {
 		return nil, nil, err
 	}
