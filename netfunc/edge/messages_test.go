@@ -50,7 +50,7 @@ func TestMessages(t *testing.T) {
 		"map full": {old: "sender: {", new: "sender: {maxPolicies: 1, ", want: "map full"},
 		"key missing": {
 			old: "role: sender", new: "role: sender\nsignal: {key: /none}",
-			want: "edge.yml:9: signal.key: stat /none: no such file or directory\n",
+			want: "edge.yml:9: signal.key: signalling key: open /none: no such file or directory\n",
 		},
 		"pins elsewhere": {old: "pin: /sys/fs/bpf", new: "pin: /tmp", want: "edge.yml:2: pin: directory /tmp/"},
 		"uplink missing": {
