@@ -1,7 +1,7 @@
 /** Tests properties of media objects with the vectors of internal/loc. */
 import { readFileSync } from "node:fs";
 import { expect, it } from "vitest";
-import { timestampOf } from "../../src/media/loc.ts";
+import { timestampOf } from "../../src/media/session/loc.ts";
 import { readProperties } from "../../src/moqt/message.ts";
 import { Reader } from "../../src/moqt/bytes.ts";
 

@@ -1,6 +1,6 @@
 /** Checks a track's packets, puts them in order and decodes them. */
 import type { Properties } from "../../moqt/message.ts";
-import { timestampOf } from "../loc.ts";
+import { timestampOf } from "../session/loc.ts";
 import { packetDuration } from "./decoder.ts";
 import type { SoundTrack } from "./track.ts";
 

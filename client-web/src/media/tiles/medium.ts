@@ -1,6 +1,6 @@
 /** A session's 360° video. Chooses tiles and qualities, and subscribes to them. */
 import type { ObjectHeader, ReceivedObject, Session, Subscription, TrackSink } from "../../moqt/index.ts";
-import { timestampOf, VIDEO_CONFIG } from "../loc.ts";
+import { timestampOf, VIDEO_CONFIG } from "../session/loc.ts";
 import { MAX_CATALOG, type Catalog } from "../session/catalog.ts";
 import { localTime } from "../session/clock.ts";
 import type { Host, Medium, RecordedTrack, RecordingSource } from "../session/medium.ts";

@@ -1,5 +1,5 @@
 /** Properties of media objects (draft-ietf-moq-loc-04). */
-import type { Properties } from "../moqt/message.ts";
+import type { Properties } from "../../moqt/message.ts";
 
 /** avcC of a frame and its successors. */
 export const VIDEO_CONFIG = 0x0d;
