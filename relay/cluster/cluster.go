@@ -277,7 +277,7 @@ func (c *Cluster) run(ctx context.Context, b *bus) {
 				c.sweep()
 				c.reconnect()
 				c.listenForSilence(now)
-				return slices.Concat(c.load(), c.revoke(now), c.countTokens(now), c.table.Tick(now))
+				return slices.Concat(c.load(), c.revoke(now), c.countTokens(), c.table.Tick(now))
 			})
 		case <-paths.C:
 			c.update(b, func(time.Time) []*Message {

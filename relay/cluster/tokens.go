@@ -10,10 +10,10 @@ import (
 
 // Limits and times of the sessions of tokens.
 const (
-	// MaxTokens limits the tokens that one relay announces, and maxAllTokens those of all other relays together.
+	// MaxTokens limits the tokens that one relay announces, and maxAllTokens all other relays' tokens together.
 	MaxTokens    = 1 << 14
 	maxAllTokens = 1 << 18
-	// maxTokenSessions limits the sessions of a token at one relay, so that sums do not overflow.
+	// maxTokenSessions limits the sessions of a token at one relay, to keep sums from overflowing.
 	maxTokenSessions = 1 << 32
 	// repeatTokens is the interval between repetitions of a relay's announcements, since one may be lost.
 	// Announcements that are not repeated in forgetTokens are void.
@@ -46,7 +46,7 @@ type announced struct {
 }
 
 // SetTokens changes the sessions of tokens at this relay. It does not announce tokens beyond MaxTokens.
-func (t *Table) SetTokens(now time.Time, sessions map[auth.TokenID]uint64) []*Message {
+func (t *Table) SetTokens(sessions map[auth.TokenID]uint64) []*Message {
 	k := &t.tokens
 	var list []TokenSessions
 	for id := range k.own {
@@ -143,8 +143,8 @@ func (k *tokens) set(id auth.TokenID, n uint64) {
 	}
 }
 
-// ChangedTokens returns how many sessions tokens have at other relays, for those of which this has changed since
-// the last call.
+// ChangedTokens returns the number of sessions at other relays, for each token whose number has changed since the
+// last call.
 func (t *Table) ChangedTokens() map[auth.TokenID]uint64 {
 	changed := t.tokens.changed
 	if len(changed) > 0 {
@@ -155,14 +155,14 @@ func (t *Table) ChangedTokens() map[auth.TokenID]uint64 {
 
 // countTokens announces this relay's sessions of tokens if they have changed, and applies other relays'. The
 // caller holds c.mu.
-func (c *Cluster) countTokens(now time.Time) (send []*Message) {
+func (c *Cluster) countTokens() (send []*Message) {
 	changed := c.table.ChangedTokens()
 	if c.host.Authority == nil {
 		return nil
 	}
 	if sessions, version := c.host.Authority.Sessions(c.counted); version != c.counted {
 		c.counted = version
-		send = c.table.SetTokens(now, sessions)
+		send = c.table.SetTokens(sessions)
 	}
 	if len(changed) > 0 {
 		c.host.Authority.CountToo(changed)

@@ -12,7 +12,7 @@ import (
 
 // count sets the sessions of tokens at a relay.
 func (w *world) count(id string, sessions map[auth.TokenID]uint64) {
-	w.send(id, w.tables[id].SetTokens(w.now, sessions))
+	w.send(id, w.tables[id].SetTokens(sessions))
 }
 
 // expectTokens checks how many sessions tokens have at other relays.
@@ -23,7 +23,7 @@ func (w *world) expectTokens(at string, want map[auth.TokenID]uint64) {
 	}
 }
 
-// manyTokens returns n tokens, of which no two calls with different seeds have one in common.
+// manyTokens returns n tokens. Calls with different seeds share none.
 func manyTokens(seed byte, n int) map[auth.TokenID]uint64 {
 	all := map[auth.TokenID]uint64{}
 	for i := range n {
