@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -57,7 +56,7 @@ func (h *hotel) gateway(ns *namespace.Namespace, link netlink.Link, ip string) {
 	h.must(ns.Handle.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.ParseIP(ip)}))
 }
 
-// rule makes the router forward what comes from guests and matches r, or drop it in silence.
+// rule makes the router forward guests' packets that match r, or drop them silently.
 func (h *hotel) rule(r netlink.Rule, forward bool) {
 	h.t.Helper()
 	rule := netlink.NewRule()
@@ -146,7 +145,7 @@ func (h *hotel) proxy() (url string, tunnels *atomic.Int64) {
 	h.t.Cleanup(func() {
 		_ = server.Close()
 		<-done
-		// The programs have been killed, so that hijacked connections end too.
+		// Hijacked connections end too, since the programs have been killed.
 		until(h.t, "the end of all tunnels", func() bool { return tunnels.Load() == 0 })
 	})
 	return "http://" + user + ":" + password + "@" + listener.Addr().String(), tunnels
@@ -177,16 +176,13 @@ func TestHotel(t *testing.T) {
 			h := newHotel(t)
 			relay := h.start(h.server, "relay", "--listen", ":443", "--http", ":443", "--admin",
 				"127.0.0.1:4443", "--insecure", "--log-format", "json")
-			var line struct {
-				Hash string `json:"certificate_sha256"`
-			}
-			h.must(json.Unmarshal([]byte(relay.Line(`"relay is listening"`)), &line))
+			hash := relay.certificateHash()
 			until(t, "an answer without restrictions", func() bool { return h.passes("udp") && h.passes("tcp") })
 			network.restrict(h)
 			if h.passes("udp") || h.passes("tcp") != network.tcp {
 				t.Fatal("the router forwards what it should drop, or the reverse")
 			}
-			target := []string{"moqt://" + internetIP + ":443/demo", "--certificate-hash", line.Hash}
+			target := []string{"moqt://" + internetIP + ":443/demo", "--certificate-hash", hash}
 			var env []string
 			tunnels := new(atomic.Int64)
 			if network.throughProxy {

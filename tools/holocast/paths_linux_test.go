@@ -97,6 +97,18 @@ func (h hosts) start(ns *namespace.Namespace, name string, args ...string) *proc
 	return h.startWith(ns, nil, name, args...)
 }
 
+// certificateHash returns the hash of a relay's certificate once it listens. The relay must log in JSON.
+func (p *process) certificateHash() string {
+	p.t.Helper()
+	var line struct {
+		Hash string `json:"certificate_sha256"`
+	}
+	if err := json.Unmarshal([]byte(p.Line(`"relay is listening"`)), &line); err != nil {
+		p.t.Fatal(err)
+	}
+	return line.Hash
+}
+
 // startWith starts a program in a namespace with additional environment variables.
 func (h hosts) startWith(ns *namespace.Namespace, env []string, name string, args ...string) *process {
 	h.t.Helper()
@@ -207,12 +219,9 @@ func TestCutPaths(t *testing.T) {
 	l := newTwoLinks(t)
 	relay := l.start(l.server, "relay", "--listen", ":4443", "--http", "127.0.0.1:4443", "--insecure",
 		"--log-format", "json", "--cache-max-age", "5m")
-	var line struct {
-		Hash string `json:"certificate_sha256"`
-	}
-	l.must(json.Unmarshal([]byte(relay.Line(`"relay is listening"`)), &line))
 	target := []string{
-		"moqt://" + serverIP + ":4443/demo", "--certificate-hash", line.Hash, "--path", "wifi", "--path", "modem",
+		"moqt://" + serverIP + ":4443/demo", "--certificate-hash", relay.certificateHash(),
+		"--path", "wifi", "--path", "modem",
 	}
 	capture := l.start(l.host, "capture-server", append(target, "--source", "synthetic", "--fps", "5",
 		"--low=false", "--thin=false", "--delivery-timeout", "0", "--http", "127.0.0.1:9190")...)
