@@ -17,7 +17,7 @@ type resumptionKey struct {
 	client [32]byte // hash of the client certificate; zero for none
 }
 
-// maxResumptions bounds the store; monitors of many relays connect anew beyond it.
+// maxResumptions bounds the store. A full store is cleared, and later sessions do not resume.
 const maxResumptions = 64
 
 type resumptionStore struct {

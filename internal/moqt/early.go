@@ -18,7 +18,7 @@ import (
 // its first packet. An attacker can replay these packets, so Session.Publish and PublishNamespace wait
 // for the handshake at both ends, while requests that only read do not.
 
-// Resumption holds what a client needs to resume a session with one server. Programs must not share it
+// Resumption holds a client's state for resuming a session with one server. Programs must not share it
 // between servers, trust settings or client certificates. The zero value is ready to use.
 type Resumption struct {
 	mu     sync.Mutex
@@ -94,7 +94,7 @@ type earlyConn struct {
 	ready chan struct{} // closed when the connection is as usual
 
 	mu      sync.Mutex
-	streams []*earlyStream // in the order in which they were opened
+	streams []*earlyStream // in order of opening
 	over    bool           // no longer early
 }
 
@@ -211,8 +211,8 @@ type halves struct {
 	receive receiveStream
 }
 
-// earlyStream is a stream opened before the handshake completes. It keeps what was written until the
-// server has accepted it.
+// earlyStream is a stream opened before the handshake completes. It keeps written data until the server
+// has accepted them.
 type earlyStream struct {
 	c    *earlyConn
 	open func() (halves, error)
@@ -328,7 +328,7 @@ func (s *earlyStream) whenReadable(f func()) bool {
 	return true
 }
 
-// established waits until the handshake is complete, so that what follows is no replay.
+// established waits until the handshake is complete, which rules out a replay.
 func (s *Session) established(ctx context.Context) error {
 	qc := s.conn.quic()
 	if qc == nil {

@@ -7,8 +7,7 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// Publish offers a track to the peer and waits for the response (§10.10). It is not
-// sent as early data.
+// Publish offers a track to the peer and waits for the response (§10.10). It is not sent as early data.
 func (s *Session) Publish(
 	ctx context.Context,
 	track TrackName,

@@ -115,7 +115,7 @@ func (c *Codes) get(code string, from netip.Prefix) (sealed []byte, ok bool) {
 	return nil, true
 }
 
-// Prefix returns the address of an http.Request.RemoteAddr, or its /64 in IPv6, by which requests are counted.
+// Prefix returns the unit for counting requests: the address of an http.Request.RemoteAddr, or its /64 in IPv6.
 func Prefix(remote string) netip.Prefix {
 	a, err := netip.ParseAddrPort(remote)
 	if err != nil {

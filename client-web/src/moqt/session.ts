@@ -100,7 +100,7 @@ interface Encrypted {
 /** A fetch or fill whose stream is expected. */
 interface Expected {
   readonly sink: TrackSink;
-  /** False once no more objects may reach the sink. */
+  /** Returns false when the sink must receive no further objects. */
   readonly wanted: () => boolean;
   readonly encrypted: Encrypted | undefined;
 }

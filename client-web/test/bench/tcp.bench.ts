@@ -16,7 +16,7 @@ beforeAll(async () => {
 });
 afterAll(() => lab.close());
 
-/** Turns per transport, and the seconds of which the viewer reports the delays. */
+/** Turns per transport, and the viewer's reporting window, s. */
 const TURNS = Number(process.env["TURNS"] ?? 8);
 const WINDOW = 5;
 /** Minutes of the memory test; 0 omits it. */
@@ -37,7 +37,7 @@ it("shows frames over both transports", async () => {
   const p95 = { quic: [] as number[], tcp: [] as number[] };
   const fps = { quic: [] as number[], tcp: [] as number[] };
   for (let turn = 0; turn < 2 * TURNS; turn++) {
-    // Q T T Q Q T …, so that a trend of the machine's load affects both alike.
+    // Q T T Q Q T … spreads a trend of the machine's load over both.
     const transport = (turn + 1) & 2 ? "tcp" : "quic";
     const page = await view(transport);
     await sleep(WINDOW + 1);

@@ -23,7 +23,7 @@ const XVFB = "/usr/bin/Xvfb";
 
 const first = (paths: readonly string[]): string | undefined => paths.find((p) => existsSync(p));
 
-/** The browsers of this machine; undefined for those that cannot run. */
+/** This machine's browsers; undefined if one cannot run. */
 export const browsers = {
   WebKitGTK: existsSync(XVFB) && existsSync("/usr/bin/WebKitWebDriver") ? first(MINI_BROWSER) : undefined,
   Firefox: existsSync(XVFB) ? first(FIREFOX) : undefined,

@@ -24,7 +24,7 @@ import (
 	"holocast/internal/service"
 )
 
-// track is what the tests publish, in the namespace that the runner prescribes.
+// track is the tests' track, in the runner's prescribed namespace.
 var track = moqt.TrackName{Namespace: moqt.Namespace{"moq-test", "interop"}, Name: "test-track"}
 
 // unknown is the exit code for a test that this client does not have.
@@ -46,7 +46,7 @@ var tests = []test{
 	{"subscribe-before-announce", 3500 * time.Millisecond, subscribeBeforeAnnounce},
 }
 
-// dialer connects to the relay and remembers what the sessions negotiated.
+// dialer connects to the relay and remembers the draft of the last session.
 type dialer struct {
 	url      string
 	insecure bool // do not verify the relay's certificate

@@ -9,8 +9,8 @@ import (
 	"holocast/tools/lab/bench/internal/fakecamera"
 )
 
-// TestPerPacketDelays measures what the paper's levels lose when the delays of Table I change with each
-// packet, which reorders packets: over path 1, and duplicated over paths 1 and 2. It runs in fake time,
+// TestPerPacketDelays measures the frame rates of the paper's levels when the delays of Table I change with
+// each packet, which reorders packets: over path 1, and duplicated over paths 1 and 2. It runs in fake time,
 // with an ideal pair of edges.
 func TestPerPacketDelays(t *testing.T) {
 	if !quiccc.Patched() {
