@@ -157,6 +157,7 @@ generate: ## Compile the eBPF programs (needs clang)
 	netfunc/bpf/generate.sh
 	relay/fastpath/kernel/generate.sh
 	relay/steer/generate.sh
+	tools/lab/tcpcc/generate.sh
 
 # With Debian 12's clang.
 check-generate: ## Fail if the committed eBPF objects differ from a fresh build
@@ -164,6 +165,7 @@ check-generate: ## Fail if the committed eBPF objects differ from a fresh build
 	$(BACKGROUND) netfunc/bpf/generate.sh --check
 	$(BACKGROUND) relay/fastpath/kernel/generate.sh --check
 	$(BACKGROUND) relay/steer/generate.sh --check
+	$(BACKGROUND) tools/lab/tcpcc/generate.sh --check
 
 packages: build ## Build the Debian and RPM packages into build/packages
 	@test -x build/tools/nfpm-$(NFPM_VERSION) || { \

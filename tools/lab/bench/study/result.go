@@ -18,6 +18,7 @@ type Result struct {
 	Began    time.Time `json:"began"`
 	Seconds  float64   `json:"seconds"`
 	Missing  []string  `json:"missing,omitempty"` // transports that this kernel lacks
+	Added    []string  `json:"added,omitempty"`   // transports whose congestion control is ours, in eBPF (tcpcc)
 	Repeated int       `json:"repeated"`          // measurements repeated because the emulator was late
 	Resumed  int       `json:"resumed"`           // cells of an earlier run
 

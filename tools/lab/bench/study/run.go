@@ -11,10 +11,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +27,7 @@ import (
 	"holocast/internal/quiccc"
 	"holocast/tools/lab/bench/internal/cputime"
 	"holocast/tools/lab/bench/internal/quantile"
+	"holocast/tools/lab/tcpcc"
 )
 
 // attempts limits how many times a cell runs if the emulator is late.
@@ -45,16 +48,20 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	if o.Log == nil {
 		o.Log = io.Discard
 	}
-	kernel, err := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
+	tcp, remove, err := tcpNames(o.Log)
 	if err != nil {
-		return r, fmt.Errorf("the kernel's congestion controllers: %w", err)
+		return r, err
 	}
-	names, missing := transports(strings.Fields(string(kernel)))
+	defer func() { err = errors.Join(err, remove()) }()
+	names, missing := transports(slices.Collect(maps.Keys(tcp)))
 	r = Result{Quick: o.Quick, Wifi: filepath.Base(cmp.Or(o.Wifi, wifiModel)), Began: time.Now(), Missing: missing}
-	r.Processors, r.LoadAverage = runtime.NumCPU(), cputime.LoadAverage()
-	if len(missing) > 0 {
-		fmt.Fprintf(o.Log, "not measured, as this kernel lacks the congestion control: %s\n", strings.Join(missing, ", "))
+	for name, kernel := range tcp {
+		if name != kernel {
+			r.Added = append(r.Added, tcpPrefix+name)
+		}
 	}
+	slices.Sort(r.Added)
+	r.Processors, r.LoadAverage = runtime.NumCPU(), cputime.LoadAverage()
 	topologies, err := paths(cmp.Or(o.Wifi, wifiModel))
 	if err != nil {
 		return r, err
@@ -72,7 +79,7 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 		} else {
 			again := 0
 			for ; ; again++ {
-				if c, err = measure(ctx, topologies[id.Path], id); err != nil {
+				if c, err = measure(ctx, topologies[id.Path], id, tcp); err != nil {
 					return r, fmt.Errorf("%s over %s: %w", id.Transport, id.Path, err)
 				}
 				if o.Quick || len(c.Failures) == 0 || again == attempts-1 {
@@ -107,8 +114,37 @@ func paths(wifi string) (map[string]*topology.Topology, error) {
 	return all, err
 }
 
-// measure runs one cell.
-func measure(ctx context.Context, top *topology.Topology, id ID) (c Cell, err error) {
+// tcpNames returns the kernel's name for each of tcpControllers that it has. Missing ones are added where possible,
+// until remove is called.
+func tcpNames(log io.Writer) (names map[string]string, remove func() error, err error) {
+	b, err := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
+	if err != nil {
+		return nil, nil, fmt.Errorf("the kernel's congestion controllers: %w", err)
+	}
+	names, remove = map[string]string{}, func() error { return nil }
+	for _, name := range strings.Fields(string(b)) {
+		if slices.Contains(tcpControllers, name) {
+			names[name] = name
+		}
+	}
+	if len(names) == len(tcpControllers) {
+		return names, remove, nil
+	}
+	added, err := tcpcc.Add()
+	if err != nil {
+		fmt.Fprintf(log, "only the congestion controllers %s: %v\n", strings.TrimSpace(string(b)), err)
+		return names, remove, nil
+	}
+	for _, c := range tcpControllers {
+		if name, ok := added.Name(c); ok && names[c] == "" {
+			names[c] = name
+		}
+	}
+	return names, added.Close, nil
+}
+
+// measure runs one cell. tcp holds the kernel's names of congestion controllers.
+func measure(ctx context.Context, top *topology.Topology, id ID, tcp map[string]string) (c Cell, err error) {
 	lab, err := netlab.Start(top, netlab.Options{Wire: wire.Options{Interval: sampleEvery}})
 	if err != nil {
 		return c, err
@@ -124,7 +160,7 @@ func measure(ctx context.Context, top *topology.Topology, id ID) (c Cell, err er
 	origin := time.Now()
 	limited, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	t, err := open(limited, lab, id, want)
+	t, err := open(limited, lab, id, want, tcp)
 	defer t.close()
 	if err != nil {
 		return c, err

@@ -19,6 +19,7 @@ func TestPlan(t *testing.T) {
 		{"quick", Options{Quick: true}, 10 * time.Minute},
 		{"full", Options{}, 2 * time.Hour},
 	} {
+		names, _ := transports(tcpControllers)
 		// A transfer takes its size by three quarters of the path's rate, and half a second around.
 		total := time.Duration(0)
 		ids := plan(c.o, names)

@@ -111,7 +111,7 @@ func (s *sink) read(r io.Reader) {
 }
 
 // open starts a transfer. The caller closes it, also after an error.
-func open(ctx context.Context, lab *netlab.Lab, id ID, want int64) (*transfer, error) {
+func open(ctx context.Context, lab *netlab.Lab, id ID, want int64, tcp map[string]string) (*transfer, error) {
 	t := &transfer{id: id, lab: lab, sink: sink{all: make(chan struct{}), want: want}}
 	t.sample = func() (int64, time.Duration) { return 0, 0 }
 	name := id.Transport
@@ -124,7 +124,7 @@ func open(ctx context.Context, lab *netlab.Lab, id ID, want int64) (*transfer, e
 	case name == moqtName || name == webTransport:
 		err = t.openMOQT(ctx)
 	case strings.HasPrefix(name, tcpPrefix):
-		err = t.openTCP(ctx, strings.TrimPrefix(name, tcpPrefix))
+		err = t.openTCP(ctx, tcp[strings.TrimPrefix(name, tcpPrefix)])
 	default:
 		err = t.openQUIC(ctx, controller, segments)
 	}
