@@ -165,11 +165,11 @@ func (r *Result) failover(b *strings.Builder) {
 		"receive frames and no client is elsewhere. *Affected* are the viewers at the failed relay or beyond the failed "+
 		"path. A gap is the longest time between two frames at a viewer, or until the end of the observation, %.0f s after "+
 		"the fault, if it does not recover. The column n is the number of repetitions; quantiles are over all their viewers. "+
-		"Faults without a second publisher repeat for at most %.0f minutes. The row without a fault shows the machine's own "+
-		"gaps. Goals: gaps of at most %d ms at p95 for affected viewers, %d ms for others.\n\n"+
+		"Several clusters (%d) endure faults at the same time, each with its own programs; the row without a fault shows the "+
+		"machine's own gaps. Goals: gaps of at most %d ms at p95 for affected viewers, %d ms for others.\n\n"+
 		"| fault | n | frames lost p50 / p95 | gap ms p50 / p95 | others: frames lost p50 / p95 | "+
 		"others: gap ms p50 / p95 | not recovered |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n",
-		viewersPerSite, recoverLimit.Seconds(), faultTime.Minutes(), gapGoal.Milliseconds(), gapGoalOthers.Milliseconds())
+		viewersPerSite, recoverLimit.Seconds(), clusters, gapGoal.Milliseconds(), gapGoalOthers.Milliseconds())
 	cells := func(o *Outages) string {
 		if o == nil {
 			return "– | –"

@@ -13,7 +13,10 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"holocast/internal/netlab"
 	"holocast/internal/pause"
@@ -37,7 +40,7 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 	r = &Result{
 		Began: time.Now().UTC().Truncate(time.Second), Processors: runtime.NumCPU(), LoadAverage: cputime.LoadAverage(),
 	}
-	b := &bench{Options: o, relay: binary, r: r}
+	b := &bench{Options: o, relay: binary, tally: &tally{r: r, failover: map[string]*Failover{}}}
 	defer func() { err = errors.Join(err, b.drop()) }()
 	for _, one := range []struct {
 		name string
@@ -57,28 +60,41 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 	if err := b.faults(ctx); err != nil {
 		return nil, err
 	}
-	r.JoinMs, r.Joins = milliseconds(b.joins, 0.5), len(b.joins)
+	r.JoinMs, r.Joins = milliseconds(b.tally.joins, 0.5), len(b.tally.joins)
 	r.Seconds = time.Since(r.Began).Seconds()
 	return r, ctx.Err()
 }
 
-// bench is a running benchmark.
+// bench measures one cluster at a time. Several measure faults at once and share a tally.
 type bench struct {
 	Options
 	relay string // binary
-	r     *Result
+	tally *tally
 	shown *show // with viewers at all sites; nil before it is needed
-	joins []time.Duration
+}
+
+// tally holds the figures of all clusters.
+type tally struct {
+	mu       sync.Mutex
+	r        *Result
+	joins    []time.Duration
+	failover map[string]*Failover // by fault
 }
 
 func (b *bench) has(part string) bool { return b.Parts == nil || slices.Contains(b.Parts, part) }
 
-func (b *bench) log(format string, args ...any) { fmt.Fprintf(b.Log, format+"\n", args...) }
+func (b *bench) log(format string, args ...any) {
+	b.tally.mu.Lock()
+	defer b.tally.mu.Unlock()
+	fmt.Fprintf(b.Log, format+"\n", args...)
+}
 
 func (b *bench) start(ctx context.Context, backup bool) (*network, error) {
 	n, err := start(ctx, b.relay, b.Client, backup)
 	if err == nil {
-		b.joins = append(b.joins, n.joined)
+		b.tally.mu.Lock()
+		defer b.tally.mu.Unlock()
+		b.tally.joins = append(b.tally.joins, n.joined)
 	}
 	return n, err
 }
@@ -86,9 +102,12 @@ func (b *bench) start(ctx context.Context, backup bool) (*network, error) {
 // close closes a network and notes a late path, once per part.
 func (b *bench) close(part string, n *network, err error) error {
 	late, closeErr := n.close()
-	noted := slices.ContainsFunc(b.r.Late, func(text string) bool { return strings.HasPrefix(text, part+": ") })
+	b.tally.mu.Lock()
+	defer b.tally.mu.Unlock()
+	r := b.tally.r
+	noted := slices.ContainsFunc(r.Late, func(text string) bool { return strings.HasPrefix(text, part+": ") })
 	if len(late) > 0 && !noted {
-		b.r.Late = append(b.r.Late, fmt.Sprintf("%s: %s", part, late[0]))
+		r.Late = append(r.Late, fmt.Sprintf("%s: %s", part, late[0]))
 	}
 	return errors.Join(err, closeErr)
 }
@@ -350,14 +369,14 @@ func (b *bench) hops(ctx context.Context) error {
 		path       time.Duration
 	}{{siteB, "A to B", delayAB}, {siteC, "A to C", delayAB + delayBC}} {
 		d := hopDelays(s.at(siteA, from, to), s.at(far.site, from, to))
-		b.r.HopMs = append(b.r.HopMs, Hop{
+		b.tally.r.HopMs = append(b.tally.r.HopMs, Hop{
 			Between: far.name, Path: float64(far.path.Milliseconds()), Frames: len(d),
 			Limit: float64(far.path.Milliseconds())*hopFactor + float64(hopExtra.Milliseconds()),
 			P50:   milliseconds(d, 0.5), P95: milliseconds(d, 0.95),
 		})
-		b.r.Copies = max(b.r.Copies, copies(after[siteA]-before[siteA], after[far.site]-before[far.site]))
+		b.tally.r.Copies = max(b.tally.r.Copies, copies(after[siteA]-before[siteA], after[far.site]-before[far.site]))
 	}
-	b.log("hops: %+v, %.2f copies", b.r.HopMs, b.r.Copies)
+	b.log("hops: %+v, %.2f copies", b.tally.r.HopMs, b.tally.r.Copies)
 	return nil
 }
 
@@ -381,7 +400,7 @@ func (b *bench) cpu(ctx context.Context) error {
 			c.PublisherRelay, c.ViewersRelay = used[siteA], used[siteB]
 		}
 	}
-	b.r.CPU = c
+	b.tally.r.CPU = c
 	b.log("processor time: %+v", *c)
 	return nil
 }
@@ -461,75 +480,82 @@ func (b *bench) announce(ctx context.Context) (err error) {
 		return err
 	}
 	last := max(known[siteB].UnixNano(), known[siteC].UnixNano())
-	b.r.AnnounceMs = float64(last-p.reported("announcing")) / 1e6
+	b.tally.r.AnnounceMs = float64(last-p.reported("announcing")) / 1e6
 	a.LastMs = max(0, float64(last-p.reported("announced"))/1e6)
-	if b.r.MemoryMB, err = largest(); err != nil {
+	if b.tally.r.MemoryMB, err = largest(); err != nil {
 		return err
 	}
-	b.r.Announce = a
+	b.tally.r.Announce = a
 	b.log("announce: %d namespaces in %.0f ms, %.0f ms after the last; %.0f MB, %.0f MB before", a.Namespaces,
-		b.r.AnnounceMs, a.LastMs, b.r.MemoryMB, a.IdleMB)
+		b.tally.r.AnnounceMs, a.LastMs, b.tally.r.MemoryMB, a.IdleMB)
 	return nil
 }
 
-// faults measures the faults in rounds, so that a disturbance of the machine affects all of them alike. It
-// begins no round for which faultTime does not suffice.
+// faults measures the faults in rounds, so that a disturbance of the machine affects all of them alike. Each of
+// several clusters takes the next round.
 func (b *bench) faults(ctx context.Context) error {
-	began, per := time.Now(), time.Duration(0) // per: duration of the last round
-	all := map[string]*Failover{}
-	for _, backup := range []bool{false, true} { // each with a show of its own
+	for _, backup := range []bool{false, true} { // each with shows of its own
+		rounds := make(chan int, b.repetitions)
 		for round := range b.repetitions {
-			if !backup && time.Since(began)+per > faultTime {
-				b.log("no time for round %d", round+1)
-				break
+			rounds <- round
+		}
+		close(rounds)
+		group, ctx := errgroup.WithContext(ctx)
+		for i := range min(clusters, b.repetitions) {
+			one := b
+			if i > 0 {
+				one = &bench{Options: b.Options, relay: b.relay, tally: b.tally}
 			}
-			start := time.Now()
-			if err := b.round(ctx, round, backup, all); err != nil {
-				return err
-			}
-			per = time.Since(start)
+			group.Go(func() (err error) {
+				if i > 0 {
+					defer func() { err = errors.Join(err, one.drop()) }()
+				}
+				for round := range rounds {
+					if err := one.round(ctx, round, backup); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		if err := group.Wait(); err != nil {
+			return err
 		}
 	}
-	for name, f := range all {
+	for name, f := range b.tally.failover {
 		if f.summarize(); f.Repetitions == 0 {
 			return fmt.Errorf("%s: no repetition succeeded", name)
 		}
-		if b.r.Failover == nil {
-			b.r.Failover = map[string]*Failover{}
-		}
-		b.r.Failover[name] = f
 	}
+	b.tally.r.Failover = b.tally.failover
 	return nil
 }
 
 // round lets each fault happen once.
-func (b *bench) round(ctx context.Context, round int, backup bool, all map[string]*Failover) error {
+func (b *bench) round(ctx context.Context, round int, backup bool) error {
 	for _, f := range faults() {
-		if !b.has(f.name) || f.backup != backup || f.most > 0 && round >= f.most || b.Quick && f.most > 0 && round > 0 {
+		if !b.has(f.name) || f.backup != backup || b.Quick && f.rare && round > 0 {
 			continue
 		}
-		if all[f.name] == nil {
-			all[f.name] = &Failover{}
-		}
-		if err := b.fault(ctx, f, round, all[f.name]); err != nil {
+		if err := b.fault(ctx, f, round); err != nil {
 			return fmt.Errorf("%s: %w", f.name, err)
 		}
 	}
 	return nil
 }
 
-// fault lets a fault happen once and adds the viewers' outages to all. A failure of the benchmark itself
+// fault lets a fault happen once and adds the viewers' outages to the tally. A failure of the benchmark itself
 // costs the repetition. It starts a new show after a failure or if viewers did not recover.
-func (b *bench) fault(ctx context.Context, f fault, round int, all *Failover) error {
+func (b *bench) fault(ctx context.Context, f fault, round int) error {
 	s, err := b.show(ctx, f.backup)
 	if err != nil {
 		return err
 	}
-	recovered := false
+	recovered, one := false, &Failover{}
 	if err = s.place(ctx); err == nil {
 		if err = pause.For(ctx, settle); err == nil {
 			var list map[string][]outage
-			list, recovered, err = s.endure(ctx, f, b.Quick, all)
+			list, recovered, err = s.endure(ctx, f, b.Quick, one)
 			b.log("%s %d: %v", f.name, round+1, list)
 		}
 	}
@@ -538,12 +564,30 @@ func (b *bench) fault(ctx context.Context, f fault, round int, all *Failover) er
 	}
 	if err != nil {
 		b.log("%s failed: %v", f.name, err)
-		all.Failed++
+		one.Failed++
 	}
+	b.tally.add(f.name, one)
 	if !recovered {
 		return b.drop()
 	}
 	return nil
+}
+
+// add adds one repetition of a fault.
+func (t *tally) add(name string, one *Failover) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f := t.failover[name]
+	if f == nil {
+		f = &Failover{}
+		t.failover[name] = f
+	}
+	f.Repetitions += one.Repetitions
+	f.Failed += one.Failed
+	f.Wrong += one.Wrong
+	f.atAll = append(f.atAll, one.atAll...)
+	f.othersAll = append(f.othersAll, one.othersAll...)
+	f.settled = append(f.settled, one.settled...)
 }
 
 // settle passes between the placement of the clients and a fault.
