@@ -64,13 +64,15 @@ type Table struct {
 	tokens  tokens
 
 	members map[string]*member
-	heard   time.Time // last message of any member
-	resumed time.Time // first message after none was heard for a while
-	said    time.Time // last Hello
-	now     time.Time // last Tick
-	swept   time.Time // last sweep
-	stated  time.Time // last State
-	asked   bool      // a State is due
+	holders map[string][]*member // members that claim a namespace, by its key
+	nearby  []*member            // that may be gateways of this region; nil if unknown
+	heard   time.Time            // last message of any member
+	resumed time.Time            // first message after none was heard for a while
+	said    time.Time            // last Hello
+	now     time.Time            // last Tick
+	swept   time.Time            // last sweep
+	stated  time.Time            // last State
+	asked   bool                 // a State is due
 
 	routes  map[string]Route
 	changed map[string]moqt.Namespace // namespaces to choose again
@@ -79,6 +81,7 @@ type Table struct {
 
 // member is another relay.
 type member struct {
+	id string
 	Info
 	Load
 	redirected  uint64 // clients sent to it since its last Hello
@@ -126,7 +129,7 @@ func NewTable(id string, info Info, version uint64, single bool) *Table {
 	return &Table{
 		id: id, info: info, version: version, single: single,
 		local: map[string]Claim{}, contested: map[string]time.Time{},
-		members: map[string]*member{}, routes: map[string]Route{},
+		members: map[string]*member{}, holders: map[string][]*member{}, routes: map[string]Route{},
 		changed: map[string]moqt.Namespace{},
 	}
 }
@@ -227,7 +230,7 @@ func (t *Table) Receive(now time.Time, m *Message) (send []*Message) {
 		t.full++
 		return send
 	case o == nil:
-		o = &member{namespaces: map[string]Claim{}, first: now}
+		o = &member{id: m.From, namespaces: map[string]Claim{}, first: now}
 		t.members[m.From] = o
 	}
 	if now.Sub(t.heard) > heardLater {
@@ -241,6 +244,9 @@ func (t *Table) Receive(now time.Time, m *Message) (send []*Message) {
 			if o.settled && t.near(o) || m.Region == t.info.Region {
 				t.chooseGateways()
 			}
+		}
+		if o.Region != m.Region || o.Leaving != m.Leaving {
+			t.nearby = nil
 		}
 		o.Info, o.Load, o.redirected, o.said, o.saidVersion = m.Info, m.Load, 0, m.Digest, m.Version
 	case Change:
@@ -308,6 +314,7 @@ func (t *Table) learn(now time.Time, o *member, c Claim) {
 		return
 	}
 	o.namespaces[key] = c
+	t.holders[key] = append(t.holders[key], o)
 	o.digest.add(c, 1)
 	t.changed[key] = c.Namespace
 	t.contest(now, key)
@@ -320,8 +327,19 @@ func (t *Table) drop(o *member, ns moqt.Namespace) {
 		return
 	}
 	delete(o.namespaces, key)
+	t.release(key, o)
 	o.digest.add(c, -1)
 	t.changed[key] = ns
+}
+
+// release removes a member from the holders of a namespace.
+func (t *Table) release(key string, o *member) {
+	left := slices.DeleteFunc(t.holders[key], func(holder *member) bool { return holder == o })
+	if len(left) > 0 {
+		t.holders[key] = left
+	} else {
+		delete(t.holders, key)
+	}
 }
 
 // choosePaths chooses the paths to all namespaces of a member again.
@@ -336,13 +354,8 @@ func (t *Table) contest(now time.Time, key string) {
 	if _, own := t.local[key]; !own || !t.single {
 		return
 	}
-	for _, o := range t.members {
-		if _, has := o.namespaces[key]; has {
-			if _, noted := t.contested[key]; !noted {
-				t.contested[key] = now
-			}
-			return
-		}
+	if _, noted := t.contested[key]; !noted && len(t.holders[key]) > 0 {
+		t.contested[key] = now
 	}
 }
 
@@ -354,9 +367,9 @@ func (t *Table) settle(now time.Time) {
 		own, has := t.local[key]
 		first, to, others, cut := own.Time, t.id, false, false
 		var name string
-		for id, o := range t.members {
-			c, claims := o.namespaces[key]
-			if !claims || o.Leaving {
+		for _, o := range t.holders[key] {
+			c := o.namespaces[key]
+			if o.Leaving {
 				continue
 			}
 			if now.Sub(o.seen) > Silence { // it may have no publisher any more
@@ -364,8 +377,8 @@ func (t *Table) settle(now time.Time) {
 				continue
 			}
 			others = true
-			if c.Time < first || c.Time == first && id < to {
-				first, to, name = c.Time, id, o.Name
+			if c.Time < first || c.Time == first && o.id < to {
+				first, to, name = c.Time, o.id, o.Name
 			}
 		}
 		switch {
@@ -453,7 +466,7 @@ func (t *Table) sweep(now time.Time) {
 			o.parts, o.part = nil, 0
 		}
 		if !o.settled && now.Sub(o.first) >= gatewayAfter {
-			o.settled = true
+			o.settled, t.nearby = true, nil
 			if t.near(o) {
 				t.chooseGateways()
 			}
@@ -464,10 +477,14 @@ func (t *Table) sweep(now time.Time) {
 func (t *Table) remove(id string) {
 	o := t.members[id]
 	delete(t.members, id)
+	t.nearby = nil
 	for token, a := range o.tokens {
 		t.tokens.forget(token, a)
 	}
 	t.choosePaths(o)
+	for key := range o.namespaces {
+		t.release(key, o)
+	}
 	if t.near(o) {
 		t.chooseGateways()
 	}
@@ -532,13 +549,18 @@ func (t *Table) chooseGateways() {
 // others. All relays of the region choose the same one once they know each other; a relay that joins or
 // leaves moves its own share of the namespaces only (rendezvous hashing).
 func (t *Table) gateway(key string) string {
-	best, most := t.id, weight(t.id, key)
-	for id, o := range t.members {
-		if !t.near(o) || !o.settled || o.Leaving {
-			continue
+	if t.nearby == nil {
+		t.nearby = []*member{}
+		for _, o := range t.members {
+			if t.near(o) && o.settled && !o.Leaving {
+				t.nearby = append(t.nearby, o)
+			}
 		}
-		if w := weight(id, key); w > most || w == most && id < best {
-			best, most = id, w
+	}
+	best, most := t.id, weight(t.id, key)
+	for _, o := range t.nearby {
+		if w := weight(o.id, key); w > most || w == most && o.id < best {
+			best, most = o.id, w
 		}
 	}
 	return best
@@ -589,16 +611,13 @@ func (t *Table) choose(key, current string) string {
 		return "" // the publisher of a relay that leaves serves it until its clients have moved
 	}
 	best, lowest, now := "", 0.0, -1.0
-	for id, o := range t.members {
-		if _, has := o.namespaces[key]; !has {
-			continue
-		}
+	for _, o := range t.holders[key] {
 		cost := t.costOf(o)
-		if id == current {
+		if o.id == current {
 			now = cost
 		}
-		if best == "" || cost < lowest || cost == lowest && id < best {
-			best, lowest = id, cost
+		if best == "" || cost < lowest || cost == lowest && o.id < best {
+			best, lowest = o.id, cost
 		}
 	}
 	if now >= 0 && lowest > now*hysteresis {

@@ -239,6 +239,9 @@ func TestTableConverges(t *testing.T) {
 				}
 				w.publish(id, own...)
 			}
+			for _, id := range ids {
+				checkIndex(t, w.tables[id])
+			}
 		}
 		clear(w.cut)
 		w.loss = func() bool { return false }
@@ -261,6 +264,32 @@ func TestTableConverges(t *testing.T) {
 		}
 		if t.Failed() {
 			return
+		}
+	}
+}
+
+// checkIndex compares a table's indexes with its members.
+func checkIndex(t *testing.T, table *Table) {
+	t.Helper()
+	claims := 0
+	for _, o := range table.members {
+		claims += len(o.namespaces)
+		for key := range o.namespaces {
+			if !slices.Contains(table.holders[key], o) {
+				t.Errorf("%s is not a holder of %s", o.id, key)
+			}
+		}
+	}
+	held := 0
+	for _, list := range table.holders {
+		held += len(list)
+	}
+	if held != claims {
+		t.Errorf("%d holders of %d claims", held, claims)
+	}
+	for _, o := range table.nearby {
+		if table.members[o.id] != o {
+			t.Errorf("%s has left but is nearby", o.id)
 		}
 	}
 }

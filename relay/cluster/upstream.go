@@ -23,7 +23,7 @@ type upstream struct {
 	silence  connect.Silence              // of that session
 	failed   atomic.Int64                 // time of the last failed dial, in UNIX nanoseconds
 	cluster  *Cluster
-	failing  atomic.Bool     // the last dial failed
+	logged   atomic.Value    // Info with which the last dial failed; zero if it succeeded
 	moving   atomic.Bool     // the relay asked to reconnect (GOAWAY)
 	ctx      context.Context // ends when the relay is gone
 	cancel   context.CancelFunc
@@ -123,13 +123,13 @@ func (c *Cluster) dial(ctx context.Context, u *upstream) (*moqt.Session, error) 
 	if err != nil {
 		u.failed.Store(time.Now().UnixNano())
 		level := slog.LevelWarn
-		if u.failing.Swap(true) {
+		if u.logged.Swap(info) == info {
 			level = slog.LevelDebug
 		}
 		c.log.Log(ctx, level, "cluster: relay is unreachable", "relay", u.text, "err", err)
 		return nil, err
 	}
-	u.failing.Store(false)
+	u.logged.Store(Info{})
 	bind(s)
 	u.live.Store(s)
 	if u.ctx.Err() != nil {
