@@ -21,6 +21,7 @@ func (r Result) Markdown() string {
 		"[The paper's page](../papers/transport-study.md)")
 	fmt.Fprintf(&b, "Measured at %s UTC in %.0f s: %d cells, %d repeated because the emulator was late, %d still late and "+
 		"marked *.", r.Began.UTC().Format("2006-01-02 15:04"), r.Seconds, len(r.Cells), r.Repeated, late)
+	fmt.Fprintf(&b, " Cameras were measured %d at a time.", framesAtOnce)
 	if r.Resumed > 0 {
 		fmt.Fprintf(&b, " %d cells are from an earlier, interrupted run.", r.Resumed)
 	}

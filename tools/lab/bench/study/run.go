@@ -18,7 +18,10 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"holocast/internal/netlab"
 	"holocast/internal/netlab/topology"
@@ -72,30 +75,75 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	}
 	defer func() { err = errors.Join(err, state.close()) }()
 	ids := plan(o, names)
+	m := &measurement{o: o, topologies: topologies, tcp: tcp, state: state, total: len(ids), r: &r}
+	r.Cells = make([]Cell, len(ids))
 	for i, id := range ids {
-		c, ok := done[id]
-		if ok {
+		if c, ok := done[id]; ok {
+			r.Cells[i] = c
 			r.Resumed++
-		} else {
-			again := 0
-			for ; ; again++ {
-				if c, err = measure(ctx, topologies[id.Path], id, tcp); err != nil {
-					return r, fmt.Errorf("%s over %s: %w", id.Transport, id.Path, err)
-				}
-				if o.Quick || len(c.Failures) == 0 || again == attempts-1 {
-					break
-				}
-			}
-			r.Repeated += again
-			if err := state.add(c); err != nil {
-				return r, err
-			}
-			fmt.Fprintf(o.Log, "%d/%d %s\n", i+1, len(ids), c)
 		}
-		r.Cells = append(r.Cells, c)
+	}
+	for i, next := 0, 0; i < len(ids); i = next {
+		next = i + together(ids[i:])
+		group, ctx := errgroup.WithContext(ctx)
+		for j := i; j < next; j++ {
+			if _, ok := done[ids[j]]; ok {
+				continue
+			}
+			group.Go(func() (err error) {
+				r.Cells[j], err = m.cell(ctx, ids[j])
+				return err
+			})
+		}
+		if err := group.Wait(); err != nil {
+			return r, err
+		}
 	}
 	r.Seconds = time.Since(r.Began).Seconds()
 	return r, nil
+}
+
+// together returns how many of the next cells are measured at the same time.
+func together(ids []ID) (n int) {
+	for n < min(framesAtOnce, len(ids)) && ids[n].Load == framesLoad {
+		n++
+	}
+	return max(1, n)
+}
+
+// measurement is a run of the study.
+type measurement struct {
+	o          Options
+	topologies map[string]*topology.Topology
+	tcp        map[string]string // the kernel's names of congestion controllers
+	state      *state
+	total      int
+
+	mu   sync.Mutex
+	done int
+	r    *Result
+}
+
+// cell measures one cell, again if the emulator was late, and keeps it.
+func (m *measurement) cell(ctx context.Context, id ID) (c Cell, err error) {
+	again := 0
+	for ; ; again++ {
+		if c, err = measure(ctx, m.topologies[id.Path], id, m.tcp); err != nil {
+			return c, fmt.Errorf("%s over %s: %w", id.Transport, id.Path, err)
+		}
+		if m.o.Quick || len(c.Failures) == 0 || again == attempts-1 {
+			break
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.state.add(c); err != nil {
+		return c, err
+	}
+	m.r.Repeated += again
+	m.done++
+	fmt.Fprintf(m.o.Log, "%d/%d %s\n", m.r.Resumed+m.done, m.total, c)
+	return c, nil
 }
 
 func paths(wifi string) (map[string]*topology.Topology, error) {

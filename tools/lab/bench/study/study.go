@@ -114,6 +114,10 @@ const (
 	framesPerS    = 30
 	frameDeadline = 500 * time.Millisecond // the capture server's default delivery timeout
 
+	// framesAtOnce is the number of cameras measured at the same time, on paths of their own. They leave processors and
+	// paths idle most of the time.
+	framesAtOnce = 2
+
 	largeBuffer = 4096 // KiB
 
 	// streams is the connection's window in stream windows, with a stream for each segment:
@@ -198,8 +202,10 @@ func plan(o Options, names []string) (ids []ID) {
 					}
 					ids = append(ids, ID{Path: path, Transport: name, Load: objectLoad, Mbit: mbit, KiB: largeBuffer, Turn: turn})
 				}
+			}
+			for _, name := range names {
 				// Without pauses, frames are like those of udpPaced.
-				if name != udp {
+				if name != udp && few(name) && !strings.HasPrefix(path, reorderPrefix) {
 					ids = append(ids, ID{
 						Path: path, Transport: name, Load: framesLoad, KiB: largeBuffer, Turn: turn, Seconds: seconds,
 					})
