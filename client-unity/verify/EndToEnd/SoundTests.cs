@@ -78,12 +78,29 @@ namespace Holocast.Verify
             }
         }
 
-        // The left channel so far.
-        public float[] Left()
+        // Samples of each channel so far.
+        public int Length
+        {
+            get
+            {
+                lock (recorded)
+                {
+                    return recorded.Count / 2;
+                }
+            }
+        }
+
+        // The left channel from a sample on.
+        public float[] Left(int from)
         {
             lock (recorded)
             {
-                return recorded.Where((s, i) => i % 2 == 0).ToArray();
+                var left = new float[recorded.Count / 2 - from];
+                for (int i = 0; i < left.Length; i++)
+                {
+                    left[i] = recorded[2 * (from + i)];
+                }
+                return left;
             }
         }
 
@@ -141,19 +158,21 @@ namespace Holocast.Verify
             return samples;
         }
 
-        // Best signal-to-noise ratio, dB, of the half-second of `heard` that starts at `from`, against
-        // any part of `source`.
-        static double Snr(float[] heard, int from, float[] source)
+        // Samples that are compared.
+        const int Compared = Rate / 4;
+
+        // Best signal-to-noise ratio, dB, of the beginning of `heard` against any part of `source`.
+        static double Snr(float[] heard, float[] source)
         {
-            const int Probe = 256, Length = Rate / 2;
+            const int Probe = 256;
             int best = -1;
             double least = double.MaxValue;
-            for (int at = 0; at + Length < source.Length; at++)
+            for (int at = 0; at + Compared < source.Length; at++)
             {
                 double noise = 0;
                 for (int i = 0; i < Probe && noise < least; i++)
                 {
-                    double d = heard[from + i] - source[at + i];
+                    double d = heard[i] - source[at + i];
                     noise += d * d;
                 }
                 if (noise < least)
@@ -162,9 +181,9 @@ namespace Holocast.Verify
                 }
             }
             double signal = 0, error = 0;
-            for (int i = 0; i < Length; i++)
+            for (int i = 0; i < Compared; i++)
             {
-                double d = heard[from + i] - source[best + i];
+                double d = heard[i] - source[best + i];
                 signal += source[best + i] * source[best + i];
                 error += d * d;
             }
@@ -245,21 +264,25 @@ namespace Holocast.Verify
             }
         }
 
-        // Waits until a half-second of sound equals the source. At first, splices that correct the delay
+        // Waits until a quarter of a second of sound equals the source. At first, splices that correct the delay
         // prevent this.
         static double Best(Stage stage, Device device, float[] source, string what)
         {
             double best = double.MinValue;
-            int done = device.Left().Length;
-            stage.Until(what + " to equal FFmpeg's, best " + F(best) + " dB", () =>
+            int done = device.Length;
+            stage.Until(what + " to equal FFmpeg's", () =>
             {
-                float[] heard = device.Left();
-                if (heard.Length < done + Rate)
+                if (device.Length < done + Compared)
                 {
                     return false;
                 }
-                best = Math.Max(best, Snr(heard, done + Rate / 4, source));
-                done = heard.Length;
+                double snr = Snr(device.Left(done), source);
+                if (snr > best)
+                {
+                    best = snr;
+                    Console.WriteLine("      " + F(best) + " dB");
+                }
+                done = device.Length;
                 return best > 50;
             });
             return best;
@@ -286,8 +309,8 @@ namespace Holocast.Verify
                 stage.UntilShown("points", 30);
                 UntilSource(stage);
                 HolocastSound sound = UntilSound(stage, "the microphone's sound");
-                int from = device.Left().Length;
-                stage.Until("audible sound", () => device.Left().Skip(from).Any(v => Math.Abs(v) > 0.01));
+                int from = device.Length;
+                stage.Until("audible sound", () => device.Left(from).Any(v => Math.Abs(v) > 0.01));
                 stage.Until("the lip offset", () => Statistics(sound).HasLipOffset
                     && Math.Abs(Statistics(sound).LipOffsetMs) < 45);
                 LipOffset(sound, "live");

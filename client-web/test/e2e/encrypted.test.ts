@@ -67,7 +67,7 @@ describe("an encrypted session", () => {
     fixture.open.push(lab.replay(fixture.port, "again", recording));
     const replayed = await fixture.view(`${lab.link(fixture.port, "again")}#e2e=${first}`);
     await shows(replayed, 1);
-    await until("a second pass", async () => (await stats(replayed)).frames > 25);
+    await until("a second pass", async () => (await stats(replayed)).frames_received > 25);
     expect((await stats(replayed)).encryption!.refused.forged).toBe(0);
     expect(lab.errors).toEqual([]);
   });
