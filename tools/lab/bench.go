@@ -248,8 +248,8 @@ func benchCommand() *cobra.Command {
 	network.WifiFlag(shared)
 	shared.StringSliceVar(&o.parts, "parts", nil, "measure only these parts")
 	c.Flags().StringVar(&o.app, "app", "",
-		"of duplication: push (default), livescan (frames requested over TCP; parts also cubic, bbr) or uplink "+
-			"(publisher to relay)")
+		"of duplication: push (default), livescan (frames requested over TCP; parts also cubic, bbr), uplink "+
+			"(publisher to relay), or reordered or livescan-reordered (delays change with each packet; part printed)")
 	c.AddCommand(benchRelayCommand(&o, &w, list))
 	return c
 }

@@ -40,9 +40,19 @@ const (
 	Push     App = "push"     // our relay and player, over QUIC with BBR
 	LiveScan App = "livescan" // LiveScan3D's viewer protocol, in which the viewer requests each frame over TCP
 	Uplink   App = "uplink"   // Push with the relay on the viewer's side of the paths
+
+	// With these, delays are drawn for each packet, and packets overtake each other.
+	Reordered         App = "reordered"          // Push
+	LiveScanReordered App = "livescan-reordered" // LiveScan
 )
 
-var apps = []App{Push, LiveScan, Uplink}
+var apps = []App{Push, LiveScan, Uplink, Reordered, LiveScanReordered}
+
+// requests reports whether the viewer requests each frame over TCP.
+func (a App) requests() bool { return a == LiveScan || a == LiveScanReordered }
+
+// reorders reports whether packets overtake each other.
+func (a App) reorders() bool { return a == Reordered || a == LiveScanReordered }
 
 // Suffix returns the suffix of the application's result files.
 func (a App) Suffix() string {
@@ -73,6 +83,9 @@ const (
 	Single    Mode = "single"    // path 1 only, with varying delay
 	Redirect  Mode = "redirect"  // the path with the lowest round-trip time
 	Duplicate Mode = "duplicate" // all paths, reduced by elimination
+
+	// Printed is Duplicate with the elimination as the paper prints it, in Algorithm 1.
+	Printed Mode = "printed"
 )
 
 // Modes lists the modes.
@@ -84,7 +97,7 @@ func (m Mode) policy(a App) api.Mode {
 	if a == Uplink && m == Duplicate {
 		return api.Off
 	}
-	return map[Mode]api.Mode{Redirect: api.Redirect, Duplicate: api.Auto}[m]
+	return map[Mode]api.Mode{Redirect: api.Redirect, Duplicate: api.Auto, Printed: api.Auto}[m]
 }
 
 // level is one of the paper's resolutions.
@@ -121,6 +134,10 @@ var (
 const (
 	fps = 30
 
+	// eachPacket is the time for which a delay holds if packets overtake each other. At the levels' bit rates, packets follow each
+	// other after 50 to 160 µs.
+	eachPacket = 100 * time.Microsecond
+
 	// warmup is the time from the first displayed frame until congestion control has found its
 	// rate.
 	warmup = 3 * time.Second
@@ -139,8 +156,11 @@ func Parts() []string { return Push.parts() }
 
 // modes returns the application's modes.
 func (a App) modes() []Mode {
-	if a == Uplink {
+	switch {
+	case a == Uplink:
 		return []Mode{Reference, Single, Duplicate}
+	case a.reorders():
+		return []Mode{Reference, Single, Redirect, Duplicate, Printed}
 	}
 	return Modes
 }
@@ -153,7 +173,7 @@ func (a App) parts() (names []string) {
 	for _, m := range a.modes() {
 		names = append(names, string(m))
 	}
-	if a == LiveScan {
+	if a.requests() {
 		for _, c := range Congestions {
 			names = append(names, string(c))
 		}
@@ -164,7 +184,7 @@ func (a App) parts() (names []string) {
 // congestions returns the TCP congestion controls to measure: only "" unless the application is
 // LiveScan.
 func (o Options) congestions() (list []Congestion) {
-	if o.App != LiveScan {
+	if !o.App.requests() {
 		return []Congestion{""}
 	}
 	for _, c := range Congestions {
@@ -181,7 +201,7 @@ func (o Options) congestions() (list []Congestion) {
 // choose returns the levels and modes that Options.Parts selects.
 func (o Options) choose() (ls []level, ms []Mode, err error) {
 	if o.App != "" && !slices.Contains(apps, o.App) {
-		return nil, nil, fmt.Errorf("no application %q; want %s, %s or %s", o.App, Push, LiveScan, Uplink)
+		return nil, nil, fmt.Errorf("no application %q; want one of %v", o.App, apps)
 	}
 	if err := part.Check(o.Parts, o.App.parts()); err != nil {
 		return nil, nil, err

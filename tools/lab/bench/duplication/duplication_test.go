@@ -128,8 +128,19 @@ func TestTraffic(t *testing.T) {
 	}
 }
 
+// TestReorderedResult checks that the printed elimination is reported beside ours.
+func TestReorderedResult(t *testing.T) {
+	r := syntheticResult(t, Reordered)
+	text := r.Markdown()
+	for _, want := range []string{"| printed |", "Paths kept longest by the printed elimination: NFOV all, HD all, FHD all."} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in\n%s", want, text)
+		}
+	}
+}
+
 // syntheticResult returns a result of invented runs.
-func syntheticResult(t *testing.T) *Result {
+func syntheticResult(t *testing.T, app App) *Result {
 	t.Helper()
 	begun := time.Unix(1790000000, 0)
 	frames, err := readFrames(strings.NewReader(regularFrames(begun, 40*time.Millisecond)), begun)
@@ -137,9 +148,9 @@ func syntheticResult(t *testing.T) *Result {
 		t.Fatal(err)
 	}
 	s := schedule{10 * time.Second, 2 * time.Second, 8 * time.Second}
-	r := newResult(Options{}, s)
+	r := newResult(Options{App: app}, s)
 	for _, l := range levels {
-		for _, m := range Modes {
+		for _, m := range app.modes() {
 			x := newMeasurement(l.name, m, s, frames, sampleTraffic())
 			x.Attempts = 1
 			x.Processors = map[string]float64{"relay": 0.25, "network": 0.5}
@@ -161,7 +172,7 @@ func syntheticResult(t *testing.T) *Result {
 }
 
 func TestResult(t *testing.T) {
-	r := syntheticResult(t)
+	r := syntheticResult(t, Push)
 	var out bytes.Buffer
 	if err := json.NewEncoder(&out).Encode(r); err != nil {
 		t.Fatal(err)
@@ -211,7 +222,7 @@ func TestResult(t *testing.T) {
 }
 
 func TestWith(t *testing.T) {
-	before := syntheticResult(t)
+	before := syntheticResult(t, Push)
 	earlier, err := json.Marshal(before)
 	if err != nil {
 		t.Fatal(err)
@@ -255,7 +266,10 @@ func TestChooseApp(t *testing.T) {
 		{Push, "bbr", "", `no part "bbr"; want one of nfov, hd, fhd, reference, single, redirect, duplicate`},
 		{Uplink, "nfov single", "[]", ""},
 		{Uplink, "redirect", "", `no part "redirect"; want one of nfov, hd, fhd, reference, single, duplicate`},
-		{"web", "", "", `no application "web"; want push, livescan or uplink`},
+		{"web", "", "", `no application "web"; want one of [push livescan uplink reordered livescan-reordered]`},
+		{Reordered, "fhd printed", "[]", ""},
+		{LiveScanReordered, "printed bbr", "[bbr]", ""},
+		{Push, "printed", "", `no part "printed"; want one of nfov, hd, fhd, reference, single, redirect, duplicate`},
 	} {
 		o := Options{App: c.app, Parts: strings.Fields(c.parts)}
 		_, _, err := o.choose()
@@ -277,7 +291,7 @@ func syntheticLiveScan(t *testing.T, parts ...string) *Result {
 	o := Options{App: LiveScan, Parts: parts}
 	r := newResult(o, schedule{10 * time.Second, 2 * time.Second, 8 * time.Second})
 	for _, c := range o.congestions() {
-		for i, x := range syntheticResult(t).Runs {
+		for i, x := range syntheticResult(t, Push).Runs {
 			x.FPS = map[Congestion]float64{Cubic: 10, BBR: 20}[c]
 			r.of(c).add(levels[i/len(Modes)], x)
 		}

@@ -175,7 +175,7 @@ func newFaults(t *testing.T, mode api.Mode, m *media) *faults {
 			t.Error(err)
 		}
 	})
-	table, err := network(full, false)
+	table, err := network(full, false, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,8 @@ func newFaults(t *testing.T, mode api.Mode, m *media) *faults {
 		}
 	})
 	// The interval exceeds the delay of receipts on a busy machine, so only a dead path triggers.
-	if err := f.startPair(ctx, mode, watched{controller: "trigger: {rule: paper, interval: 400ms, count: 1}\nrearm: 5s\n"}); err != nil {
+	if err := f.startPair(ctx, mode, watched{controller: "trigger: {rule: paper, interval: 400ms, count: 1}\nrearm: 5s\n"},
+		false); err != nil {
 		t.Fatal(err)
 	}
 	// Also duplicate acknowledgements, which must survive the loss of one path.

@@ -35,6 +35,8 @@ func (r *Result) Markdown() string {
 		return r.livescanMarkdown()
 	case Uplink:
 		return r.uplinkMarkdown()
+	case Reordered, LiveScanReordered:
+		return r.reorderedMarkdown()
 	}
 	var b strings.Builder
 	names, _ := r.named()
@@ -82,7 +84,7 @@ func (r *Result) table(b *strings.Builder) {
 	names, ls := r.named()
 	for i, l := range ls {
 		first := fmt.Sprintf("%s, %.0f Mbit/s | %.0f", names[i], l.Mbps, l.Points)
-		for _, mode := range Modes {
+		for _, mode := range r.App.modes() {
 			m := r.run(names[i], mode)
 			if m == nil {
 				continue
@@ -411,6 +413,57 @@ receives a frame twice and never requests a missed one.
 `)
 	fmt.Fprintf(&b, "%s\n", r.Trigger)
 	return b.String()
+}
+
+// reorderedMarkdown returns the report of applications whose packets overtake each other.
+func (r *Result) reorderedMarkdown() string {
+	var b strings.Builder
+	app := "capture server, relay, edges, controller and player stream %d frames a second"
+	if r.App.requests() {
+		app = "a viewer requests %d frames a second over TCP, as LiveScan3D's viewers do, 8 in advance"
+	}
+	fmt.Fprintf(&b, "The five paths of Table I of Qian et al., with delays that change every %v, almost for each packet, "+
+		"so that packets overtake each other: "+app+"; %.0f s per run, all on one machine with %d processors. Delays vary "+
+		"from %.0f s to %.0f s; figures cover that time. Source: %s. [Delays that hold](duplication%s.md) for 50 to 200 ms "+
+		"have their own page, which describes the levels.\n", eachPacket, fps, r.Seconds, r.Processors, r.From, r.To,
+		r.Source, strings.TrimSuffix(r.App.Suffix(), "-"+string(Reordered)))
+	b.WriteString(`
+* *reference*: path 1 only, without variation
+* *single*: path 1 only
+* *redirect*: the controller moves the flow to the path with the lowest round-trip time
+* *duplicate*: all paths, reduced by elimination
+* *printed*: the same, with the paper's Algorithm 1 as printed: a window of 100 packets of any duration
+
+`)
+	for _, x := range []*Result{r, r.BBR} {
+		if x == nil {
+			continue
+		}
+		if x.Congestion != "" {
+			fmt.Fprintf(&b, "## The kernel's TCP with %s\n\n", strings.ToUpper(string(x.Congestion)))
+		}
+		x.table(&b)
+		b.WriteString("\n### Comparison with the paper\n\n")
+		x.comparison(&b)
+		var kept []string
+		for _, m := range x.Runs {
+			if m.Mode == Printed {
+				set, ok := m.kept(x.From, x.To)
+				if !ok {
+					set = "all"
+				}
+				kept = append(kept, strings.ToUpper(m.Level)+" "+set)
+			}
+		}
+		if kept != nil {
+			fmt.Fprintf(&b, "\nPaths kept longest by the printed elimination: %s.\n", strings.Join(kept, ", "))
+		}
+		x.decisions(&b)
+		x.processors(&b)
+		x.exactness(&b)
+		b.WriteString("\n")
+	}
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // uplinkMarkdown returns Uplink's report.

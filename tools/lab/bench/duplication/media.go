@@ -52,11 +52,11 @@ func (m *media) start(p *programs, node *netlab.Node, dir, url, hash string) (*p
 // openMedia encodes a level's frames unless the level is live.
 func openMedia(ctx context.Context, p *programs, l level, o Options, dir string) (*media, error) {
 	m := &media{level: l, app: o.App, data: o.Data}
-	if l.live && o.App != LiveScan {
+	if l.live && !o.App.requests() {
 		return m, nil
 	}
 	points := 0
-	if o.App == LiveScan {
+	if o.App.requests() {
 		points = l.points
 	}
 	dir = filepath.Join(dir, l.name+"-encode")

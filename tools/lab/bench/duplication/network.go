@@ -28,8 +28,8 @@ func pathName(index int) string { return fmt.Sprintf("path%d", index) }
 
 // network returns the topology of Table I, with a host for the controller that is connected to both
 // edges by links that are not paths. If varies is set, delays vary between the times s.from and
-// s.to.
-func network(s schedule, varies bool) (*topology.Topology, error) {
+// s.to; if reorders is set too, for almost each packet.
+func network(s schedule, varies, reorders bool) (*topology.Topology, error) {
 	t, err := topology.Builtin("table1-varying")
 	if err != nil {
 		return nil, err
@@ -44,6 +44,11 @@ func network(s schedule, varies bool) (*topology.Topology, error) {
 			}
 			for i := range timeline {
 				timeline[i].At = []time.Duration{0, s.from, s.to}[i]
+				if v := timeline[i].Variation; v != nil && reorders {
+					each := *v
+					each.EveryMin, each.EveryMax = eachPacket, eachPacket
+					timeline[i].Variation, timeline[i].Reorder = &each, true
+				}
 			}
 		}
 	}

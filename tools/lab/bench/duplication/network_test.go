@@ -10,12 +10,15 @@ import (
 
 func TestNetwork(t *testing.T) {
 	for _, c := range []struct {
-		name   string
-		varies bool
-		s      schedule
-	}{{"calm", false, full}, {"as in the paper", true, full}, {"quick", true, quick}} {
+		name             string
+		varies, reorders bool
+		s                schedule
+	}{
+		{"calm", false, false, full}, {"as in the paper", true, false, full}, {"quick", true, false, quick},
+		{"reordered", true, true, quick},
+	} {
 		t.Run(c.name, func(t *testing.T) {
-			n, err := network(c.s, c.varies)
+			n, err := network(c.s, c.varies, c.reorders)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -29,6 +32,10 @@ func TestNetwork(t *testing.T) {
 				if c.varies && (p.Forward[1].At != c.s.from || p.Backward[2].At != c.s.to ||
 					p.Forward[2].Variation != nil) {
 					t.Errorf("%s: %+v", p.Name, p.Forward)
+				}
+				if c.varies && (p.Forward[1].Reorder != c.reorders ||
+					c.reorders && p.Forward[1].Variation.EveryMax != eachPacket) {
+					t.Errorf("%s: %+v", p.Name, p.Forward[1])
 				}
 			}
 		})

@@ -34,6 +34,7 @@ type pair struct {
 	name        string // prefix of the edges' names, which are unique on the machine
 	mode        api.Mode
 	watched     watched
+	printed     bool   // elimination as printed in the paper
 	address     string // controller's host:port
 	token       string
 	source      netip.Addr // the relay
@@ -56,7 +57,7 @@ type watched struct {
 // rule applies. Requests are one-byte segments, so their size distinguishes them from
 // acknowledgements.
 func (m *media) watched() watched {
-	if m.app == LiveScan {
+	if m.app.requests() {
 		const request = 20 + 32 + 1 // IPv4, TCP with time stamps
 		return watched{"trigger: {rule: paper}\nrearm: 5s\n", fmt.Sprintf(", min: %d, max: %d", request, request)}
 	}
@@ -68,9 +69,9 @@ var pairs atomic.Int64
 
 // startPair starts the controller and both edges and waits until they are connected and every path
 // is up.
-func (s *session) startPair(ctx context.Context, mode api.Mode, w watched) error {
+func (s *session) startPair(ctx context.Context, mode api.Mode, w watched, printed bool) error {
 	p := &pair{
-		s: s, mode: mode, watched: w, name: fmt.Sprintf("bench-%d-%d", os.Getpid(), pairs.Add(1)),
+		s: s, mode: mode, watched: w, printed: printed, name: fmt.Sprintf("bench-%d-%d", os.Getpid(), pairs.Add(1)),
 		address: net.JoinHostPort(s.lab.Node(management).Addr.String(), fmt.Sprint(controllerPort)),
 		source:  s.lab.Node(source).Addr, destination: s.lab.Node(viewer).Addr, token: hex.EncodeToString(random(16)),
 	}
@@ -156,6 +157,9 @@ func (p *pair) startEdge(edge string) error {
 		config += fmt.Sprintf(bothWays, source, p.destination, p.source)
 	} else {
 		config += fmt.Sprintf(bothWays, viewer, p.source, p.destination) + fmt.Sprintf(monitor, viewer, p.watched.lengths)
+		if p.printed {
+			config += printedElimination
+		}
 	}
 	config += "paths:\n"
 	other := map[string]string{near: far, far: near}[edge]

@@ -29,4 +29,8 @@ receiver: {behind: [%s/32]}
 
 	// monitor names the interface on which the packets to evaluate arrive.
 	monitor = "uplink: {interfaces: [%s]%s}\n"
+
+	// printedElimination is Algorithm 1 of the paper: a window of 100 packets of any duration.
+	printedElimination = "elimination: {window: 100, threshold: 5ms, span: 0s, lastSpan: 0s, completeSpan: 0s, " +
+		"slack: 0, guard: 0s, silence: 0s}\n"
 )

@@ -55,7 +55,7 @@ func (r *Result) overTime(level string) []chart.Panel {
 		{Title: title + ", throughput, Mbit/s"},
 		{Title: title + ", bytes sent ÷ one path"},
 	}
-	for _, m := range Modes {
+	for _, m := range r.App.modes() {
 		x := r.run(level, m)
 		if x == nil {
 			continue

@@ -110,7 +110,7 @@ func newResult(o Options, s schedule) *Result {
 	if o.Data == "" {
 		r.Source = "synthetic performer"
 	}
-	if r.App = cmp.Or(o.App, Push); r.App == LiveScan {
+	if r.App = cmp.Or(o.App, Push); r.App.requests() {
 		r.Congestion = o.congestions()[0]
 		r.Trigger = livescanTrigger
 		return r
@@ -204,7 +204,7 @@ func (r *Result) draws(plot string) bool {
 		}
 		return len(ls) > 0
 	}
-	for _, m := range Modes {
+	for _, m := range r.App.modes() {
 		if r.run(plot, m) != nil {
 			return true
 		}
@@ -259,7 +259,7 @@ func (r *Result) with(old *Result) *Result {
 	all := *cmp.Or(r, old)
 	all.Runs, all.NFOV, all.HD, all.FHD, all.BBR = nil, nil, nil, nil, nil
 	for _, l := range levels {
-		for _, m := range Modes {
+		for _, m := range all.App.modes() {
 			for _, from := range []*Result{r, old} {
 				if from == nil {
 					continue

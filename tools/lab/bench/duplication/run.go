@@ -113,7 +113,7 @@ func (b *bench) measure(ctx context.Context, m *media, mode Mode, congestion Con
 func (b *bench) run(ctx context.Context, m *media, mode Mode, congestion Congestion, dir string) (r *Measurement,
 	err error,
 ) {
-	t, err := network(b.schedule, mode != Reference)
+	t, err := network(b.schedule, mode != Reference, m.app.reorders())
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (b *bench) run(ctx context.Context, m *media, mode Mode, congestion Congest
 	s := &session{programs: b.programs, lab: lab, dir: dir}
 	defer func() { err = errors.Join(err, s.stop()) }()
 	if policy := mode.policy(m.app); policy != "" {
-		if err := s.startPair(ctx, policy, m.watched()); err != nil {
+		if err := s.startPair(ctx, policy, m.watched(), mode == Printed); err != nil {
 			return nil, err
 		}
 	}
@@ -233,7 +233,7 @@ func (s *session) startMedia(ctx context.Context, m *media, congestion Congestio
 	}
 	publisher.title = "publisher"
 	s.group.add(publisher)
-	if m.app == LiveScan {
+	if m.app.requests() {
 		return s.startLiveScan(ctx, m, congestion, url, hash)
 	}
 	s.player, err = s.programs.start(v, s.dir, "holocast", "play", url, "--certificate-hash", hash, "--wait",

@@ -34,7 +34,7 @@ func (r Result) Markdown() string {
 		fmt.Fprintf(&b, " This kernel lacks the congestion control of %s.", strings.Join(r.Missing, " and "))
 	}
 	if len(r.Added) > 0 {
-		fmt.Fprintf(&b, " The congestion control of %s is [ours](../../tools/lab/tcpcc/doc.go), in eBPF, since this kernel has none.",
+		fmt.Fprintf(&b, " This kernel lacks the congestion control of %s; it is [ours](../../tools/lab/tcpcc/doc.go), in eBPF.",
 			strings.Join(r.Added, " and "))
 	}
 	fmt.Fprintf(&b, " The machine has %d processors, and its load average before the run was %.1f.", r.Processors,
