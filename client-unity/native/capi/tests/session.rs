@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::*;
@@ -296,7 +297,7 @@ fn fewer_descriptions() {
 fn relay_and_publisher_restart() {
     let _lock = lock_shared();
     let port = free_port();
-    let mut first = relay(port, &["--publisher-grace", "1s", "--drain", "1s"]);
+    let mut first = relay(port, &["--publisher-grace", "1s", "--drain", "1s", "--early-data"]);
     let publisher_1 = publisher(port, &[]);
     let client = Open::url(&url(port)).open().unwrap();
     client.subscribe(HC_ALL_CAMERAS, "");
@@ -306,13 +307,13 @@ fn relay_and_publisher_restart() {
     first.wait();
     client.wait(HC_PHASE_UNREACHABLE);
     assert!(!client.error().is_empty());
-    let second = relay(port, &["--publisher-grace", "1s"]);
+    let second = relay(port, &["--publisher-grace", "1s", "--early-data"]);
     client.wait(HC_PHASE_LIVE);
     client.frames(0, 5);
     assert!(client.state().reconnects >= 1);
     // Crash.
     drop(second);
-    let _third = relay(port, &["--publisher-grace", "1s"]);
+    let _third = relay(port, &["--publisher-grace", "1s", "--early-data"]);
     let before = client.state().reconnects;
     until("another connection", || {
         client.acquire(0).map(|f| client.release(&f, HC_NOT_SHOWN));
@@ -326,6 +327,64 @@ fn relay_and_publisher_restart() {
     let _publisher = publisher(port, &[]);
     client.wait(HC_PHASE_LIVE);
     client.frames(0, 5);
+}
+
+/// After an outage the client resumes its session with early data if the relay allows that, and without otherwise.
+#[test]
+fn resumed_after_an_outage() {
+    let _lock = lock_shared();
+    for early in [true, false] {
+        let port = free_port();
+        let relay = relay(port, if early { &["--early-data"] } else { &[] });
+        let _publisher = publisher(port, &[]);
+        let path = Path::to(port);
+        let hash = certificate_hash(port);
+        let through = format!("moqt://127.0.0.1:{}/test", path.port);
+        let client = Open { hash: Some(&hash), ..Open::url(&through) }.open().unwrap();
+        client.subscribe(HC_ALL_CAMERAS, "");
+        client.frames(0, 5);
+        path.cut.store(true, std::sync::atomic::Ordering::Relaxed);
+        client.wait(HC_PHASE_LOST);
+        path.cut.store(false, std::sync::atomic::Ordering::Relaxed);
+        client.wait(HC_PHASE_LIVE);
+        client.frames(0, 5);
+        let log = relay.log.lock().unwrap().join("\n");
+        assert_eq!(log.contains("early_data=true"), early, "{log}");
+    }
+}
+
+/// The successor of an upgraded relay knows the tickets, but rejects early data. The client's session begins again on
+/// the same connection.
+#[test]
+fn upgraded_relay_rejects_early_data() {
+    let _lock = lock_shared();
+    let port = free_port();
+    let relay = relay(port, &["--early-data", "--drain-timeout", "1s"]);
+    let _publisher = publisher(port, &[]);
+    let client = Open::url(&url(port)).open().unwrap();
+    client.subscribe(HC_ALL_CAMERAS, "");
+    client.frames(0, 5);
+    let out = Command::new(program("relay")).args(["upgrade", "--listen", &format!("127.0.0.1:{port}")]).output();
+    let text = String::from_utf8(out.unwrap().stdout).unwrap();
+    let successor = text.split_whitespace().skip_while(|w| *w != "process").nth(1).map(str::to_owned);
+    let _end = Killed(successor.unwrap_or_else(|| panic!("no successor: {text}")));
+    until("another session", || {
+        client.acquire(0).map(|f| client.release(&f, HC_NOT_SHOWN));
+        (client.state().reconnects > 0).then_some(())
+    });
+    client.frames(0, 5);
+    assert_eq!(client.wait(HC_PHASE_LIVE).reconnects, 1);
+    let log = relay.log.lock().unwrap().join("\n");
+    assert!(!log.contains("early_data=true"), "{log}");
+}
+
+/// Kills a process on drop.
+struct Killed(String);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").args(["-9", &self.0]).status();
+    }
 }
 
 #[test]

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use moqt::{Output, Request, Session, StreamKey};
-use quinn::{Connection, ConnectionError, Endpoint, RecvStream, SendStream, TransportConfig, VarInt};
+use quinn::crypto::rustls::{HandshakeData, QuicClientConfig};
+use quinn::{Connection, ConnectionError, Endpoint, RecvStream, SendStream, TransportConfig, VarInt, ZeroRttAccepted};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{spawn_local, JoinSet};
 
@@ -37,19 +38,54 @@ enum Write {
     Reset(u64),
 }
 
-/// A connection that completed its handshake.
+/// A connection that completed its handshake, or carries early data.
 pub(crate) struct Dialled {
     endpoint: Endpoint,
     connection: Connection,
     observed: Arc<Observed>,
+    tls: Arc<QuicClientConfig>,
+    /// Whether the relay accepts the early data, and the draft that they assume.
+    early: Option<(ZeroRttAccepted, moqt::Version)>,
 }
 
 impl Dialled {
     /// The negotiated draft.
     pub(crate) fn version(&self) -> moqt::Version {
-        let data = self.connection.handshake_data();
-        let data = data.and_then(|d| d.downcast::<quinn::crypto::rustls::HandshakeData>().ok());
-        data.and_then(|d| d.protocol).and_then(|p| moqt::Version::of(&p)).unwrap_or_default()
+        negotiated(&self.connection).or(self.early.as_ref().map(|(_, v)| *v)).unwrap_or_default()
+    }
+}
+
+/// The negotiated draft; None before the handshake completes.
+fn negotiated(c: &Connection) -> Option<moqt::Version> {
+    let data = c.handshake_data()?.downcast::<HandshakeData>().ok()?;
+    moqt::Version::of(&data.protocol?)
+}
+
+/// A relay with which a session can be resumed.
+pub(crate) struct Resumable {
+    place: Place,
+    /// Holds the tickets.
+    tls: Arc<QuicClientConfig>,
+    address: SocketAddr,
+    version: moqt::Version,
+}
+
+impl Resumable {
+    pub(crate) fn is(&self, p: &Place) -> bool {
+        self.place.target.authority == p.target.authority && self.place.certificate == p.certificate
+    }
+
+    /// Opens a connection whose first packets carry data (0-RTT, RFC 9001 §4.6). Sessions send SETUP alone before
+    /// they are ready, so a replay is harmless. None if the relay gave no ticket for early data.
+    pub(crate) fn dial(&self) -> Option<Dialled> {
+        let observed = Arc::new(Observed::new());
+        let mut config = quinn::ClientConfig::new(self.tls.clone());
+        config.transport_config(Arc::new(transport(observed.clone()).ok()?));
+        let endpoint = endpoint(self.address).ok()?;
+        let connecting = endpoint.connect_with(config, self.address, &self.place.target.host).ok()?;
+        let (connection, accepted) = connecting.into_0rtt().ok()?;
+        let early = Some((accepted, self.version));
+        Some(Dialled { endpoint, connection, observed, tls: self.tls.clone(), early })
     }
 }
 
@@ -83,15 +119,14 @@ pub(crate) async fn dial(target: &Target, pinned: Option<Hash>, insecure: bool) 
         return Err(NetError::new(Failure::Unreachable, text));
     }
     let tls = trust::tls(pinned)?;
-    let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(tls)
-        .map_err(|e| NetError::new(Failure::System, e.to_string()))?;
+    let tls = Arc::new(QuicClientConfig::try_from(tls).map_err(|e| NetError::new(Failure::System, e.to_string()))?);
     let observed = Arc::new(Observed::new());
-    let mut config = quinn::ClientConfig::new(Arc::new(crypto));
+    let mut config = quinn::ClientConfig::new(tls.clone());
     config.transport_config(Arc::new(transport(observed.clone())?));
-    eyeballs::connect(&target.host, target.port, |address| {
-        handshake(address, config.clone(), observed.clone(), target.clone())
-    })
-    .await
+    let (endpoint, connection) =
+        eyeballs::connect(&target.host, target.port, |address| handshake(address, config.clone(), target.clone()))
+            .await?;
+    Ok(Dialled { endpoint, connection, observed, tls, early: None })
 }
 
 /// Dials the relays in order, each [`STAGGER`] after the previous one, or at once after a failure. Returns
@@ -124,8 +159,8 @@ pub(crate) async fn dial_any(places: Vec<Place>, insecure: bool) -> Result<(Plac
 
 /// Connects to one address.
 async fn handshake(
-    address: SocketAddr, config: quinn::ClientConfig, observed: Arc<Observed>, target: Target,
-) -> Result<Dialled, NetError> {
+    address: SocketAddr, config: quinn::ClientConfig, target: Target,
+) -> Result<(Endpoint, Connection), NetError> {
     let authority = &target.authority;
     let endpoint =
         endpoint(address).map_err(|e| NetError::new(Failure::System, format!("cannot open a socket: {e}")))?;
@@ -133,7 +168,7 @@ async fn handshake(
         .connect_with(config, address, &target.host)
         .map_err(|e| NetError::new(Failure::Refused, format!("cannot connect to {authority}: {e}")))?;
     match tokio::time::timeout(HANDSHAKE, connecting).await {
-        Ok(Ok(connection)) => Ok(Dialled { endpoint, connection, observed }),
+        Ok(Ok(connection)) => Ok((endpoint, connection)),
         Ok(Err(e)) => Err(explain(&e, authority, false)),
         Err(_) => Err(explain(&ConnectionError::TimedOut, authority, false)),
     }
@@ -163,6 +198,8 @@ pub(crate) struct Conn<A> {
     endpoint: Endpoint,
     connection: Connection,
     observed: Arc<Observed>,
+    tls: Arc<QuicClientConfig>,
+    early: Cell<Option<ZeroRttAccepted>>,
     writers: RefCell<HashMap<StreamKey, mpsc::UnboundedSender<Write>>>,
     readers: RefCell<HashMap<StreamKey, oneshot::Sender<u64>>>,
 }
@@ -179,13 +216,53 @@ impl<A: App + 'static> Conn<A> {
             endpoint: d.endpoint,
             connection: d.connection,
             observed: d.observed,
+            tls: d.tls,
+            early: Cell::new(d.early.map(|(accepted, _)| accepted)),
             writers: RefCell::default(),
             readers: RefCell::default(),
         })
     }
 
-    /// Starts receiving.
+    /// Starts the session.
     pub fn start(self: &Rc<Self>) {
+        match self.early.take() {
+            None => self.receive(),
+            Some(accepted) => {
+                let c = self.clone();
+                spawn_local(async move {
+                    if accepted.await {
+                        c.receive();
+                    } else {
+                        c.driver.rejected(c.link);
+                    }
+                });
+            }
+        }
+        self.pump();
+    }
+
+    /// The relay, for resuming the session. None before the handshake completes.
+    pub fn resumable(&self) -> Option<Resumable> {
+        Some(Resumable {
+            place: self.place.clone(),
+            tls: self.tls.clone(),
+            address: self.connection.remote_address(),
+            version: negotiated(&self.connection)?,
+        })
+    }
+
+    /// The connection, for another session after the relay rejected early data. None if it has ended.
+    pub fn again(&self) -> Option<Dialled> {
+        self.connection.close_reason().is_none().then(|| Dialled {
+            endpoint: self.endpoint.clone(),
+            connection: self.connection.clone(),
+            observed: self.observed.clone(),
+            tls: self.tls.clone(),
+            early: None,
+        })
+    }
+
+    fn receive(self: &Rc<Self>) {
         let c = self.clone();
         spawn_local(async move {
             while let Ok(recv) = c.connection.accept_uni().await {
@@ -221,7 +298,6 @@ impl<A: App + 'static> Conn<A> {
             c.session.borrow_mut().disconnected(code, &why.text);
             c.pump();
         });
-        self.pump();
     }
 
     pub fn rtt(&self) -> Rtt {

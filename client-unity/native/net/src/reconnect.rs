@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, Notify};
 use tokio::task::{spawn_local, LocalSet};
 use tokio::time::Instant;
 
-use crate::conn::{dial_any, Conn, Dialled};
+use crate::conn::{dial_any, Conn, Dialled, Resumable};
 use crate::error::{Failure, NetError};
 use crate::failover::{Pace, Silence, DEAD, FIRST_RETRY, LAST_RETRY, LOOK, SUSPECT};
 use crate::roster::{self, Place, Relay};
@@ -95,6 +95,8 @@ enum ConnEvent {
     Standby(u64, Result<(Place, Dialled), NetError>),
     /// The peer's SETUP arrived.
     Ready,
+    /// The relay rejected the early data of a connection, or did not answer.
+    Rejected(u64),
     Goaway(u64, String),
     Over(u64, NetError),
 }
@@ -107,6 +109,8 @@ pub(crate) struct Driver<A> {
     current: Cell<Option<u64>>,
     /// The other relays of the cluster.
     relays: RefCell<Vec<Relay>>,
+    /// The relay of the last session that was ready.
+    resumable: RefCell<Option<Resumable>>,
     /// Time at which the reconnect loop wakes next, and a notification to wake it earlier.
     wakes: Cell<Nanos>,
     sooner: Notify,
@@ -123,6 +127,10 @@ impl<A: App + 'static> Driver<A> {
 
     pub fn now(&self) -> Nanos {
         self.app.borrow().now()
+    }
+
+    pub fn rejected(&self, link: u64) {
+        let _ = self.events.send(ConnEvent::Rejected(link));
     }
 
     /// Handles an event of the subscription to the list of relays. Returns other events.
@@ -156,6 +164,7 @@ impl<A: App + 'static> Driver<A> {
         match e {
             Event::Ready { .. } => {
                 self.current.set(Some(c.link));
+                self.resumable.replace(c.resumable());
                 let mut app = self.app.borrow_mut();
                 let now = app.now();
                 app.path(c.link, c.rtt());
@@ -232,6 +241,7 @@ async fn reconnect_loop<A: App + 'static>(options: Options, app: A, handle: Arc<
         events,
         current: Cell::new(None),
         relays: RefCell::default(),
+        resumable: RefCell::default(),
         wakes: Cell::new(Nanos::MIN),
         sooner: Notify::new(),
     });
@@ -289,7 +299,17 @@ impl<A: App + 'static> Reconnector<A> {
         let first = if self.hops > 0 { places.len() } else { 0 }; // a lost relay comes last
         places.insert(first, self.at.clone());
         self.drop_standby();
-        self.dial(places, ConnEvent::Dialled);
+        if !matches!(&places[..], [place] if self.resume(place)) {
+            self.dial(places, ConnEvent::Dialled);
+        }
+    }
+
+    /// Begins a session with early data if possible. Only without an alternative, as the relay may not answer.
+    fn resume(&mut self, place: &Place) -> bool {
+        let known = self.driver.resumable.take().filter(|r| r.is(place));
+        let Some(d) = known.and_then(|r| r.dial()) else { return false };
+        self.begin(place.clone(), d);
+        true
     }
 
     /// Dials relays in the background.
@@ -390,6 +410,13 @@ impl<A: App + 'static> Reconnector<A> {
                 };
             }
             ConnEvent::Ready => self.dialling = false,
+            ConnEvent::Rejected(link) => {
+                let Some(c) = self.conns.remove(&link) else { return };
+                match c.again() {
+                    Some(d) => self.begin(c.place.clone(), d),
+                    None => (self.dialling, self.retry) = (false, Some(Instant::now())),
+                }
+            }
             ConnEvent::Goaway(link, uri) => {
                 if self.driver.current.get() != Some(link) {
                     return;

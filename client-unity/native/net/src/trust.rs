@@ -47,6 +47,7 @@ pub(crate) fn tls(pinned: Option<Hash>) -> Result<ClientConfig, NetError> {
             builder.with_root_certificates(roots).with_no_client_auth()
         }
     };
+    config.enable_early_data = true; // if the relay allows it
     config.alpn_protocols = moqt::Version::ALL.iter().map(|v| v.alpn().to_vec()).collect();
     Ok(config)
 }

@@ -261,7 +261,23 @@ pub fn program(name: &str) -> PathBuf {
 /// A program under test, killed on drop.
 pub struct Process {
     child: Child,
-    pub lines: Arc<Mutex<Vec<String>>>,
+    /// Standard output.
+    pub lines: Lines,
+    /// Standard error.
+    pub log: Lines,
+}
+
+type Lines = Arc<Mutex<Vec<String>>>;
+
+fn collect(from: impl std::io::Read + Send + 'static) -> Lines {
+    let lines = Lines::default();
+    let to = lines.clone();
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            to.lock().unwrap().push(line);
+        }
+    });
+    lines
 }
 
 impl Process {
@@ -270,17 +286,12 @@ impl Process {
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let lines: Arc<Mutex<Vec<String>>> = Arc::default();
-        let (to, out) = (lines.clone(), child.stdout.take().unwrap());
-        std::thread::spawn(move || {
-            for line in BufReader::new(out).lines().map_while(Result::ok) {
-                to.lock().unwrap().push(line);
-            }
-        });
-        Process { child, lines }
+        let lines = collect(child.stdout.take().unwrap());
+        let log = collect(child.stderr.take().unwrap());
+        Process { child, lines, log }
     }
 
     /// Sends SIGTERM.
@@ -358,9 +369,10 @@ pub fn certificate_hash(port: u16) -> String {
     text.trim().lines().last().unwrap().trim().to_owned()
 }
 
-/// A path to a relay that, once enabled, drops every nth large packet on its way to the client.
+/// A path to a relay that, once enabled, drops every nth large packet on its way to the client, or all packets.
 pub struct Path {
     pub port: u16,
+    pub cut: Arc<AtomicBool>,
     pub lose: Arc<AtomicUsize>,
     pub lost: Arc<AtomicUsize>,
     over: Arc<AtomicBool>,
@@ -378,21 +390,24 @@ impl Path {
         let (lose, lost, over) =
             (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
         let client = Arc::new(Mutex::new(None));
+        let cut = Arc::<AtomicBool>::default();
         let up = {
-            let (near, far, over, client) =
-                (near.try_clone().unwrap(), far.try_clone().unwrap(), over.clone(), client.clone());
+            let (near, far, over, client, cut) =
+                (near.try_clone().unwrap(), far.try_clone().unwrap(), over.clone(), client.clone(), cut.clone());
             std::thread::spawn(move || {
                 let mut b = [0; 1 << 16];
                 while !over.load(Relaxed) {
                     if let Ok((n, from)) = near.recv_from(&mut b) {
                         *client.lock().unwrap() = Some(from);
-                        let _ = far.send(&b[..n]);
+                        if !cut.load(Relaxed) {
+                            let _ = far.send(&b[..n]);
+                        }
                     }
                 }
             })
         };
         let down = {
-            let (lose, lost, over) = (lose.clone(), lost.clone(), over.clone());
+            let (lose, lost, over, cut) = (lose.clone(), lost.clone(), over.clone(), cut.clone());
             std::thread::spawn(move || {
                 let mut b = [0; 1 << 16];
                 let mut large = 0;
@@ -400,6 +415,9 @@ impl Path {
                     let (Ok(n), Some(to)) = (far.recv(&mut b), *client.lock().unwrap()) else { continue };
                     let every = lose.load(Relaxed);
                     large += usize::from(n > 1000);
+                    if cut.load(Relaxed) {
+                        continue;
+                    }
                     if n > 1000 && every > 0 && large % every == 0 {
                         lost.fetch_add(1, Relaxed);
                     } else {
@@ -408,7 +426,7 @@ impl Path {
                 }
             })
         };
-        Path { port, lose, lost, over, threads: vec![up, down] }
+        Path { port, cut, lose, lost, over, threads: vec![up, down] }
     }
 }
 
