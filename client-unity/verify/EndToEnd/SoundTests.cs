@@ -270,21 +270,24 @@ namespace Holocast.Verify
         {
             double best = double.MinValue;
             int done = device.Length;
-            stage.Until(what + " to equal FFmpeg's", () =>
+            try
             {
-                if (device.Length < done + Compared)
+                stage.Until(what + " to equal FFmpeg's", () =>
                 {
-                    return false;
-                }
-                double snr = Snr(device.Left(done), source);
-                if (snr > best)
-                {
-                    best = snr;
-                    Console.WriteLine("      " + F(best) + " dB");
-                }
-                done = device.Length;
-                return best > 50;
-            });
+                    if (device.Length < done + Compared)
+                    {
+                        return false;
+                    }
+                    best = Math.Max(best, Snr(device.Left(done), source));
+                    done = device.Length;
+                    return best > 50;
+                });
+            }
+            catch
+            {
+                Console.WriteLine("      best " + F(best) + " dB; " + Describe(stage.Session.Sounds[0]));
+                throw;
+            }
             return best;
         }
 
