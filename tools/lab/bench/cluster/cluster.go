@@ -101,7 +101,7 @@ func sites() []string { return []string{siteA, siteB, siteC} }
 const recoverLimit = 10 * time.Second
 
 // clusters is the number of clusters that endure faults at once.
-const clusters = 4
+const clusters = 2
 
 // viewersPerSite is the number of viewers at each relay during faults.
 const viewersPerSite = 2
