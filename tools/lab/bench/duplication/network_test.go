@@ -14,7 +14,9 @@ func TestNetwork(t *testing.T) {
 		varies, reorders bool
 		s                schedule
 	}{
-		{"calm", false, false, full}, {"as in the paper", true, false, full}, {"quick", true, false, quick},
+		{"calm", false, false, full},
+		{"as in the paper", true, false, full},
+		{"quick", true, false, quick},
 		{"reordered", true, true, quick},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -83,10 +83,11 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 			r.Resumed++
 		}
 	}
-	for i, next := 0, 0; i < len(ids); i = next {
-		next = i + together(ids[i:])
+	for i := 0; i < len(ids); {
+		first := i
+		i += together(ids[i:])
 		group, ctx := errgroup.WithContext(ctx)
-		for j := i; j < next; j++ {
+		for j := first; j < i; j++ {
 			if _, ok := done[ids[j]]; ok {
 				continue
 			}
