@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/features"
@@ -46,30 +48,47 @@ func (c *Controllers) add() error {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return err
 	}
-	spec, err := loadTcpcc()
+	for _, of := range []string{"vegas", "yeah"} {
+		if err := c.addOne(of); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Controllers) addOne(of string) error {
+	spec, err := alone(of)
 	if err != nil {
 		return err
 	}
-	names := map[string]string{}
-	for _, of := range []string{"vegas", "yeah"} {
-		if names[of], err = rename(spec.Maps[of], of); err != nil {
-			return err
-		}
+	name, err := rename(spec.Maps[of], of)
+	if err != nil {
+		return err
 	}
 	all, err := ebpf.NewCollection(spec)
 	if err != nil {
 		return err
 	}
 	defer all.Close()
-	for of, name := range names {
-		l, err := link.AttachStructOps(link.StructOpsOptions{Map: all.Maps[of]})
-		if err != nil {
-			return err
-		}
-		c.links = append(c.links, l)
-		c.names[of] = name
+	l, err := link.AttachStructOps(link.StructOpsOptions{Map: all.Maps[of]})
+	if err != nil {
+		return err
 	}
+	c.links = append(c.links, l)
+	c.names[of] = name
 	return nil
+}
+
+// alone returns one controller with its programs, whose names begin with its own. A collection with several would mix
+// their functions: cilium/ebpf v0.22 assigns programs by the member of tcp_congestion_ops alone.
+func alone(of string) (*ebpf.CollectionSpec, error) {
+	spec, err := loadTcpcc()
+	if err != nil {
+		return nil, err
+	}
+	maps.DeleteFunc(spec.Maps, func(name string, _ *ebpf.MapSpec) bool { return name != of })
+	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return !strings.HasPrefix(name, of+"_") })
+	return spec, nil
 }
 
 // rename gives a controller a name of this process's own, as the kernel accepts each name once.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -40,6 +41,28 @@ func available(t *testing.T) []string {
 		t.Fatal(err)
 	}
 	return strings.Fields(string(b))
+}
+
+// TestAlone checks that each controller loads with its own programs only.
+func TestAlone(t *testing.T) {
+	for _, of := range []string{"vegas", "yeah"} {
+		spec, err := alone(of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for name, p := range spec.Programs {
+			got = append(got, name+" "+p.AttachTo)
+		}
+		slices.Sort(got)
+		var want []string
+		for _, member := range []string{"cong_avoid", "init", "pkts_acked", "ssthresh", "undo_cwnd"} {
+			want = append(want, of+"_"+member+" tcp_congestion_ops:"+member)
+		}
+		if len(spec.Maps) != 1 || spec.Maps[of] == nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %d maps, programs %q, want %q", of, len(spec.Maps), got, want)
+		}
+	}
 }
 
 // TestTransfer sends data with each controller, which grows its window.
