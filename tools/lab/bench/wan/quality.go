@@ -98,21 +98,16 @@ type extent struct {
 	recorded      int // cameras
 	shots         []int
 	views         int // per shot
-	walks         int
 	qpStep        int // between the points of the curve
 }
 
 func extentOf(quick bool) extent {
 	if quick {
 		return extent{
-			quick: true, still: fps / 2, moving: fps, warmup: fps / 3, recorded: 1, shots: []int{12}, views: 1,
-			walks: len(walks), qpStep: 8,
+			quick: true, still: fps / 2, moving: fps, warmup: fps / 3, recorded: 1, shots: []int{12}, views: 1, qpStep: 8,
 		}
 	}
-	return extent{
-		still: 2 * fps, moving: loop, warmup: fps, recorded: cameras, shots: []int{40, 55}, views: 3, walks: len(walks),
-		qpStep: 4,
-	}
+	return extent{still: 2 * fps, moving: loop, warmup: fps, recorded: cameras, shots: []int{40, 55}, views: 3, qpStep: 4}
 }
 
 // measureQuality measures all codecs on all scenes.

@@ -106,7 +106,7 @@ func selection(ctx context.Context, from []*sequence, x extent, log io.Writer) (
 		}
 		r.Even += offers[i].evenRate / 1e6
 	}
-	for _, w := range walks[:x.walks] {
+	for _, w := range walks {
 		walk := Walk{Name: w.name}
 		if err := walk.measure(ctx, offers, x, w.at); err != nil {
 			return nil, err
@@ -114,7 +114,7 @@ func selection(ctx context.Context, from []*sequence, x extent, log io.Writer) (
 		fmt.Fprintf(log, "walk %s: evenly %.1f dB, by pose %.1f dB at %.1f Mbit/s\n", w.name, walk.Even, walk.Chosen,
 			walk.MbpsChosen)
 		r.Walks = append(r.Walks, walk)
-		r.Gain += (walk.Chosen - walk.Even) / float64(x.walks)
+		r.Gain += (walk.Chosen - walk.Even) / float64(len(walks))
 	}
 	r.Even, r.Gain = qoe.Round(r.Even, 2), qoe.Round(r.Gain, 2)
 	return r, nil
