@@ -245,9 +245,6 @@ func (t *Table) Receive(now time.Time, m *Message) (send []*Message) {
 				t.chooseGateways()
 			}
 		}
-		if o.Region != m.Region || o.Leaving != m.Leaving {
-			t.nearby = nil
-		}
 		o.Info, o.Load, o.redirected, o.said, o.saidVersion = m.Info, m.Load, 0, m.Digest, m.Version
 	case Change:
 		if m.Version != o.version+1 {
@@ -466,7 +463,7 @@ func (t *Table) sweep(now time.Time) {
 			o.parts, o.part = nil, 0
 		}
 		if !o.settled && now.Sub(o.first) >= gatewayAfter {
-			o.settled, t.nearby = true, nil
+			o.settled = true
 			if t.near(o) {
 				t.chooseGateways()
 			}
@@ -477,7 +474,6 @@ func (t *Table) sweep(now time.Time) {
 func (t *Table) remove(id string) {
 	o := t.members[id]
 	delete(t.members, id)
-	t.nearby = nil
 	for token, a := range o.tokens {
 		t.tokens.forget(token, a)
 	}
@@ -538,8 +534,9 @@ func (t *Table) costOf(o *member) float64 {
 // near reports whether a member is in this relay's region.
 func (t *Table) near(o *member) bool { return o.Region != "" && o.Region == t.info.Region }
 
-// chooseGateways chooses the gateways of all namespaces again.
+// chooseGateways chooses the gateways of all namespaces again, after a change of the members near this relay.
 func (t *Table) chooseGateways() {
+	t.nearby = nil
 	for key, route := range t.routes {
 		t.changed[key] = route.Namespace
 	}
