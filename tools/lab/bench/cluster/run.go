@@ -491,10 +491,10 @@ func (b *bench) announce(ctx context.Context) (err error) {
 	return nil
 }
 
-// faults measures the faults in rounds, so that a disturbance of the machine affects all of them alike. Each of
-// several clusters takes the next round.
+// faults measures the faults in rounds, so that disturbances of the machine affect all faults alike. Several clusters
+// share the rounds.
 func (b *bench) faults(ctx context.Context) error {
-	for _, backup := range []bool{false, true} { // each with shows of its own
+	for _, backup := range []bool{false, true} {
 		rounds := make(chan int, b.repetitions)
 		for round := range b.repetitions {
 			rounds <- round
@@ -507,9 +507,7 @@ func (b *bench) faults(ctx context.Context) error {
 				one = &bench{Options: b.Options, relay: b.relay, tally: b.tally}
 			}
 			group.Go(func() (err error) {
-				if i > 0 {
-					defer func() { err = errors.Join(err, one.drop()) }()
-				}
+				defer func() { err = errors.Join(err, one.drop()) }()
 				for round := range rounds {
 					if err := one.round(ctx, round, backup); err != nil {
 						return err
