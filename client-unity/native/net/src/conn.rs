@@ -78,9 +78,7 @@ impl Resumable {
     /// Opens a connection whose first packets carry data (0-RTT, RFC 9001 §4.6). Sessions send SETUP alone before
     /// they are ready, so a replay is harmless. None if the relay gave no ticket for early data.
     pub(crate) fn dial(&self) -> Option<Dialled> {
-        let observed = Arc::new(Observed::new());
-        let mut config = quinn::ClientConfig::new(self.tls.clone());
-        config.transport_config(Arc::new(transport(observed.clone()).ok()?));
+        let (config, observed) = config(&self.tls).ok()?;
         let endpoint = endpoint(self.address).ok()?;
         let connecting = endpoint.connect_with(config, self.address, &self.place.target.host).ok()?;
         let (connection, accepted) = connecting.into_0rtt().ok()?;
@@ -105,6 +103,14 @@ fn transport(observed: Arc<Observed>) -> Result<TransportConfig, NetError> {
     Ok(t)
 }
 
+/// The configuration of a connection, and what the connection will observe.
+fn config(tls: &Arc<QuicClientConfig>) -> Result<(quinn::ClientConfig, Arc<Observed>), NetError> {
+    let observed = Arc::new(Observed::new());
+    let mut config = quinn::ClientConfig::new(tls.clone());
+    config.transport_config(Arc::new(transport(observed.clone())?));
+    Ok((config, observed))
+}
+
 /// Connects to a relay. If set, `pinned` is the hash of the only trusted certificate.
 pub(crate) async fn dial(target: &Target, pinned: Option<Hash>, insecure: bool) -> Result<Dialled, NetError> {
     let authority = &target.authority;
@@ -120,9 +126,7 @@ pub(crate) async fn dial(target: &Target, pinned: Option<Hash>, insecure: bool) 
     }
     let tls = trust::tls(pinned)?;
     let tls = Arc::new(QuicClientConfig::try_from(tls).map_err(|e| NetError::new(Failure::System, e.to_string()))?);
-    let observed = Arc::new(Observed::new());
-    let mut config = quinn::ClientConfig::new(tls.clone());
-    config.transport_config(Arc::new(transport(observed.clone())?));
+    let (config, observed) = config(&tls)?;
     let (endpoint, connection) =
         eyeballs::connect(&target.host, target.port, |address| handshake(address, config.clone(), target.clone()))
             .await?;
