@@ -159,7 +159,7 @@ namespace Holocast.Verify
         }
 
         // Samples that are compared.
-        const int Compared = Rate / 4;
+        const int Compared = Rate / 2;
 
         // Best signal-to-noise ratio, dB, of the beginning of `heard` against any part of `source`.
         static double Snr(float[] heard, float[] source)
@@ -264,7 +264,7 @@ namespace Holocast.Verify
             }
         }
 
-        // Waits until a quarter of a second of sound equals the source. At first, splices that correct the delay
+        // Waits until a half-second of sound equals the source. At first, splices that correct the delay
         // prevent this.
         static double Best(Stage stage, Device device, float[] source, string what)
         {

@@ -53,8 +53,9 @@ describe("quality high", () => {
     const page = await fixture.view(lab.link(fixture.port, "high", "&quality=high"));
     const warnings: string[] = [];
     page.on("console", (m) => m.text().startsWith("camera ") && warnings.push(m.text()));
+    const bad = () => (warnings.length ? (expect.any(Number) as number) : 0);
     const before = await shows(page, 15); // from at least two groups
-    expect(before).toMatchObject({ qualities: ["high"], frames_declined: 0 });
+    expect(before).toMatchObject({ qualities: ["high"], frames_bad: bad(), frames_declined: 0 });
     expect(before.points).toBeGreaterThan(10_000);
     await until("the depth error", async () => ((await stats(page)).depth_error_mm[0] ?? 0) > 0);
     if (process.env["PICTURES"]) await page.screenshot({ path: `${process.env["PICTURES"]}/web-high.png` });
@@ -62,8 +63,9 @@ describe("quality high", () => {
     await message(page, /Connection lost|Relay unreachable/);
     fixture.relay = await fixture.startRelay();
     const after = await shows(page, (await stats(page)).frames + 15);
-    expect(after).toMatchObject({ phase: "live" });
-    expect(warnings.filter((text) => !/no picture in \d+ ms/.test(text))).toEqual([]); // on a busy machine
+    expect(after).toMatchObject({ phase: "live", frames_bad: bad() });
+    // A decoder without processor time counts as stuck.
+    expect(warnings.filter((text) => !/no picture in \d+ ms/.test(text))).toEqual([]);
     expect(after.reconnects).toBeGreaterThan(0);
     console.log(JSON.stringify({ ...after, video: undefined }));
   });
