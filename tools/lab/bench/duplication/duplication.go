@@ -134,8 +134,7 @@ var (
 const (
 	fps = 30
 
-	// eachPacket is the time for which a delay holds if packets overtake each other. At the levels' bit rates, packets
-	// follow each other after 50 to 160 µs.
+	// eachPacket is the lifetime of a delay with reordering. Packets follow each other after 50 to 160 µs.
 	eachPacket = 100 * time.Microsecond
 
 	// warmup is the time from the first displayed frame until congestion control has found its

@@ -184,6 +184,16 @@ func (r *Result) comparison(b *strings.Builder) {
 	}
 	rate := func(l *Level) map[Mode]float64 { return l.FPS }
 	gain := func(l *Level) map[Mode]float64 { return l.Gain }
+	kept := func(mode Mode) func(*Level) (any, bool) {
+		return func(l *Level) (any, bool) {
+			for _, m := range r.Runs {
+				if m.Mode == mode && r.levelOf(m) == l {
+					return m.kept(r.From, r.To)
+				}
+			}
+			return "", false
+		}
+	}
 	rows := []struct{ what, paper, here string }{
 		{"FPS with duplication", "almost full at all levels", each("%.1f", of(rate, Duplicate))},
 		{"FPS of the single path", "falls with the level; FHD as low as 3", each("%.1f", of(rate, Single))},
@@ -219,14 +229,7 @@ func (r *Result) comparison(b *strings.Builder) {
 			"bandwidth cost, whole run", "–",
 			each("%.2f", func(l *Level) (any, bool) { return l.Cost, l.Cost > 0 }),
 		},
-		{"paths kept while delays vary", "1 and 2", each("%s", func(l *Level) (any, bool) {
-			for _, m := range r.Runs {
-				if m.Mode == Duplicate && r.levelOf(m) == l {
-					return m.kept(r.From, r.To)
-				}
-			}
-			return "", false
-		})},
+		{"paths kept while delays vary", "1 and 2", each("%s", kept(Duplicate))},
 		{
 			"paths removed after the first start (Fig. 6b)", "4, after 200 windows; later 3 and 5",
 			each("%s", func(l *Level) (any, bool) {
@@ -241,6 +244,9 @@ func (r *Result) comparison(b *strings.Builder) {
 	}
 	for _, row := range rows {
 		fmt.Fprintf(b, "| %s | %s | %s |\n", row.what, row.paper, row.here)
+	}
+	if r.App.reorders() {
+		fmt.Fprintf(b, "| paths kept by the printed elimination | 1 and 2 | %s |\n", each("%s", kept(Printed)))
 	}
 }
 
@@ -385,19 +391,7 @@ receives a frame twice and never requests a missed one.
 		r.To,
 		r.Source,
 	)
-	for _, x := range []*Result{r, r.BBR} {
-		if x == nil {
-			continue
-		}
-		fmt.Fprintf(&b, "## The kernel's TCP with %s\n\n", strings.ToUpper(string(x.Congestion)))
-		x.table(&b)
-		b.WriteString("\n### Comparison with the paper\n\n")
-		x.comparison(&b)
-		x.decisions(&b)
-		x.processors(&b)
-		x.exactness(&b)
-		b.WriteString("\n")
-	}
+	r.byCongestion(&b)
 	b.WriteString(`## Why
 
 * The paper states that its TCP uses BBR (Section IV-A). Its figures resemble a loss-based congestion control on
@@ -415,6 +409,25 @@ receives a frame twice and never requests a missed one.
 	return b.String()
 }
 
+// byCongestion writes the measurements, under a heading for each congestion control.
+func (r *Result) byCongestion(b *strings.Builder) {
+	for _, x := range []*Result{r, r.BBR} {
+		if x == nil {
+			continue
+		}
+		if x.Congestion != "" {
+			fmt.Fprintf(b, "## The kernel's TCP with %s\n\n", strings.ToUpper(string(x.Congestion)))
+		}
+		x.table(b)
+		b.WriteString("\n### Comparison with the paper\n\n")
+		x.comparison(b)
+		x.decisions(b)
+		x.processors(b)
+		x.exactness(b)
+		b.WriteString("\n")
+	}
+}
+
 // reorderedMarkdown returns the report of applications whose packets overtake each other.
 func (r *Result) reorderedMarkdown() string {
 	var b strings.Builder
@@ -422,10 +435,10 @@ func (r *Result) reorderedMarkdown() string {
 	if r.App.requests() {
 		app = "a viewer requests %d frames a second over TCP, as LiveScan3D's viewers do, 8 in advance"
 	}
-	fmt.Fprintf(&b, "The five paths of Table I of Qian et al., with delays that change every %v, almost for each packet, "+
-		"so that packets overtake each other: "+app+"; %.0f s per run, all on one machine with %d processors. Delays vary "+
-		"from %.0f s to %.0f s; figures cover that time. Source: %s. [Delays that hold](duplication%s.md) for 50 to 200 ms "+
-		"have their own page, which describes the levels.\n", eachPacket, fps, r.Seconds, r.Processors, r.From, r.To,
+	fmt.Fprintf(&b, "The five paths of Table I of Qian et al., with a new delay every %d µs, almost for each packet, so "+
+		"packets overtake each other: "+app+"; %.0f s per run on one machine with %d processors. Delays vary from %.0f s to "+
+		"%.0f s; figures cover that time. Source: %s. [Delays that hold](duplication%s.md) for 50 to 200 ms have their own "+
+		"page, which describes the levels.\n", eachPacket.Microseconds(), fps, r.Seconds, r.Processors, r.From, r.To,
 		r.Source, strings.TrimSuffix(r.App.Suffix(), "-"+string(Reordered)))
 	b.WriteString(`
 * *reference*: path 1 only, without variation
@@ -435,34 +448,7 @@ func (r *Result) reorderedMarkdown() string {
 * *printed*: the same, with the paper's Algorithm 1 as printed: a window of 100 packets of any duration
 
 `)
-	for _, x := range []*Result{r, r.BBR} {
-		if x == nil {
-			continue
-		}
-		if x.Congestion != "" {
-			fmt.Fprintf(&b, "## The kernel's TCP with %s\n\n", strings.ToUpper(string(x.Congestion)))
-		}
-		x.table(&b)
-		b.WriteString("\n### Comparison with the paper\n\n")
-		x.comparison(&b)
-		var kept []string
-		for _, m := range x.Runs {
-			if m.Mode == Printed {
-				set, ok := m.kept(x.From, x.To)
-				if !ok {
-					set = "all"
-				}
-				kept = append(kept, strings.ToUpper(m.Level)+" "+set)
-			}
-		}
-		if kept != nil {
-			fmt.Fprintf(&b, "\nPaths kept longest by the printed elimination: %s.\n", strings.Join(kept, ", "))
-		}
-		x.decisions(&b)
-		x.processors(&b)
-		x.exactness(&b)
-		b.WriteString("\n")
-	}
+	r.byCongestion(&b)
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
