@@ -20,7 +20,7 @@ func startFastPath(cfg Config, log *slog.Logger) (*fastpath.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fastpath: %w", err)
 	}
-	fast, err := fastpath.Start(fastpath.Config{Port: port, Select: cfg.FastPath == fastpath.Auto, Log: log})
+	fast, err := fastpath.Start(fastpath.Config{Port: port, Mode: cfg.FastPath, Log: log})
 	switch {
 	case err == nil:
 		log.Info("kernel fast path is on for connections with ChaCha20-Poly1305", "mode", cfg.FastPath)
@@ -56,7 +56,7 @@ func newFastPathMetrics(fast *fastpath.Manager) *service.Metrics {
 		sources    = m.Gauge("publishers", "Publisher connections handled by the kernel fast path.")
 		viewers    = m.Gauge("viewers", "Viewer connections handled by the kernel fast path.")
 		tracks     = m.Gauge("tracks", "Tracks forwarded by the kernel.")
-		frames     = m.Gauge("frame_tracks", "Tracks whose frames are several datagrams long, which auto leaves to user space.")
+		frames     = m.Gauge("frame_tracks", "Tracks whose frames are several datagrams long, which only mode chacha20 forwards in the kernel.")
 		refused    = m.Gauge("refused_connections", "Connections that the kernel does not handle, by reason.", "reason")
 		opened     = m.Counter("received_packets_total", "Publisher packets authenticated in the kernel.")
 		userSpace  = m.Counter(

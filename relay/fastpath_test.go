@@ -30,6 +30,7 @@ import (
 	"holocast/internal/netlab/topology"
 	"holocast/internal/origin"
 	"holocast/internal/parts"
+	"holocast/internal/quicext"
 )
 
 // fastLab is a publisher, a relay with the kernel fast path and a viewer, each in its own network
@@ -359,40 +360,81 @@ func TestFastPathUnderLoss(t *testing.T) {
 	}
 }
 
-// TestFastPathSelects checks that in mode auto the kernel forwards single objects and leaves frames of
-// several to user space, together with the connections that carry them.
-func TestFastPathSelects(t *testing.T) {
+// publish announces an empty track in a new session.
+func (l *fastLab) publish(name string) (*origin.Track, *moqt.Session) {
+	l.t.Helper()
+	tr := origin.NewTrack(moqt.TrackName{Namespace: moqt.Namespace{"holocast", name}, Name: name}, nil, origin.Limits{})
+	var set origin.Set
+	set.Add(tr)
+	s := l.dial(l.publisher, "moqt://10.77.1.2:4443", set.Handler())
+	if _, err := s.PublishNamespace(l.t.Context(), tr.Name().Namespace); err != nil {
+		l.t.Fatal(err)
+	}
+	return tr, s
+}
+
+// receive receives n different objects.
+func receive(t *testing.T, sub *moqt.Subscription, n int) {
+	t.Helper()
+	seen := map[moqt.Location]bool{}
+	for len(seen) < n {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		d, err := sub.AcceptDatagram(ctx)
+		cancel()
+		if err != nil {
+			t.Fatalf("after %d objects: %v", len(seen), err)
+		}
+		at := moqt.Location{Group: d.Group, Object: d.Object}
+		if seen[at] {
+			t.Fatalf("%v arrived twice", at)
+		}
+		seen[at] = true
+	}
+}
+
+// TestFastPathAuto checks that in mode auto, clients that prefer AES keep it and use user space, and
+// that the programs are attached only while the kernel forwards a track of clients that prefer
+// ChaCha20.
+func TestFastPathAuto(t *testing.T) {
 	l := newFastLab(t, "--fastpath", "auto")
+	interfaces := func() float64 { return l.metric("holocast_relay_fastpath_interfaces") }
+	aes, aesSession := l.publish("aes")
+	aesViewer := l.dial(l.viewer, "moqt://10.77.2.2:4443", moqt.Handler{})
+	ofAES := subscribe(t, aesViewer, aes.Name())
+	l.datagrams(aes)
+	receive(t, ofAES, 500)
+	if n := l.metric(`holocast_relay_fastpath_refused_connections{reason="cipher"}`); n != 2 {
+		t.Errorf("%v connections refused for their cipher", n)
+	}
+	if n := interfaces(); n != 0 {
+		t.Errorf("programs attached to %v interfaces before the kernel can forward a track", n)
+	}
+
+	restore := quicext.PreferChaCha20()
+	poses, posesSession := l.publish("poses")
+	posesViewer := l.dial(l.viewer, "moqt://10.77.2.2:4443", moqt.Handler{})
+	restore()
+	ofPoses := subscribe(t, posesViewer, poses.Name())
+	l.datagrams(poses)
+	l.forwardedMore(ofPoses, "of the poses")
+	if n := interfaces(); n == 0 {
+		t.Error("no interface has the programs")
+	}
+	receive(t, ofAES, 500)
+	if err := errors.Join(aesSession.Err(), aesViewer.Err(), posesSession.Err(), posesViewer.Err()); err != nil {
+		t.Error(err)
+	}
+	posesViewer.Close(wire.NoError, "")
+	eventually(t, "the programs are detached", func() bool { return interfaces() == 0 })
+}
+
+// TestFastPathSelects checks that in mode single the kernel forwards single objects and leaves frames
+// of several to user space, together with the connections that carry them.
+func TestFastPathSelects(t *testing.T) {
+	l := newFastLab(t, "--fastpath", "single")
 	forwarded := func() float64 { return l.metric("holocast_relay_fastpath_forwarded_packets_total") }
-	publish := func(name string) (*origin.Track, *moqt.Session) {
-		tr := origin.NewTrack(moqt.TrackName{Namespace: moqt.Namespace{"holocast", name}, Name: name}, nil, origin.Limits{})
-		var set origin.Set
-		set.Add(tr)
-		s := l.dial(l.publisher, "moqt://10.77.1.2:4443", set.Handler())
-		if _, err := s.PublishNamespace(t.Context(), tr.Name().Namespace); err != nil {
-			t.Fatal(err)
-		}
-		return tr, s
-	}
-	receive := func(sub *moqt.Subscription, n int) {
-		t.Helper()
-		seen := map[moqt.Location]bool{}
-		for len(seen) < n {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			d, err := sub.AcceptDatagram(ctx)
-			cancel()
-			if err != nil {
-				t.Fatalf("after %d objects: %v", len(seen), err)
-			}
-			at := moqt.Location{Group: d.Group, Object: d.Object}
-			if seen[at] {
-				t.Fatalf("%v arrived twice", at)
-			}
-			seen[at] = true
-		}
-	}
-	poses, posesSession := publish("poses")
-	camera, cameraSession := publish("camera")
+	poses, posesSession := l.publish("poses")
+	camera, cameraSession := l.publish("camera")
 	cameraViewer := l.dial(l.viewer, "moqt://10.77.2.2:4443", moqt.Handler{})
 	ofCamera := subscribe(t, cameraViewer, camera.Name())
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -413,7 +455,7 @@ func TestFastPathSelects(t *testing.T) {
 			}
 		}
 	}()
-	receive(ofCamera, 2000)
+	receive(t, ofCamera, 2000)
 	if n := forwarded(); n != 0 {
 		t.Errorf("the kernel forwarded %v of a camera's packets", n)
 	}
@@ -429,8 +471,8 @@ func TestFastPathSelects(t *testing.T) {
 
 	// The camera's viewer receives the poses, too, through user space.
 	both := subscribe(t, cameraViewer, poses.Name())
-	receive(both, 1000)
-	receive(ofCamera, 1000)
+	receive(t, both, 1000)
+	receive(t, ofCamera, 1000)
 	if n := l.metric("holocast_relay_fastpath_frame_tracks"); n != 1 {
 		t.Errorf("%v tracks of frames", n)
 	}

@@ -75,14 +75,15 @@ var settings = slices.Concat(
 		},
 		{
 			Key:  "fastpath",
-			Help: "Forward datagrams in the kernel (eBPF): off, auto or chacha20.",
+			Help: "Forward datagrams in the kernel (eBPF): off, auto, single or chacha20.",
 			More: "\n" +
 				"  off\n" +
-				"  auto      for connections without frames in datagrams, if available: Linux 6.6, and root or CAP_BPF,\n" +
-				"            CAP_NET_ADMIN and CAP_PERFMON\n" +
-				"  chacha20  for all datagrams; fail to start if unavailable\n" +
-				"TLS then prefers ChaCha20-Poly1305; connections with other ciphers use user space. The log and " +
-				"/metrics report why it is inactive.",
+				"  auto      single objects, such as poses, of clients that prefer ChaCha20-Poly1305 in TLS, if\n" +
+				"            available: Linux 6.6, and root or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON\n" +
+				"  single    single objects of all clients that support ChaCha20-Poly1305, which TLS then prefers;\n" +
+				"            fail to start if unavailable\n" +
+				"  chacha20  as single, with frames of several datagrams\n" +
+				"The log and /metrics report why it is inactive.",
 		},
 		{Key: "tls", Reload: true, Help: "The server certificate."},
 		{

@@ -1,7 +1,6 @@
 package quicext
 
 import (
-	"crypto/fips140"
 	"crypto/tls"
 	_ "unsafe" // for linkname
 )
@@ -19,13 +18,10 @@ var defaultCipherSuitesTLS13NoAES []uint16
 // PreferChaCha20 makes TLS servers of this process select TLS_CHACHA20_POLY1305_SHA256 if the
 // client offers it in any position, and clients offer it first: eBPF programs can seal
 // ChaCha20-Poly1305, but AES is slow without the processor's instructions. Other peers still get
-// AES. Call it before the first handshake of the process. In FIPS 140-3 mode it has no effect and
-// returns false.
-func PreferChaCha20() bool {
-	if fips140.Enabled() {
-		return false
-	}
+// AES. restore reverts it. Call neither during a handshake. In FIPS 140-3 mode they have no effect.
+func PreferChaCha20() (restore func()) {
+	a, b := defaultCipherSuitesTLS13, defaultCipherSuitesTLS13NoAES
 	order := []uint16{tls.TLS_CHACHA20_POLY1305_SHA256, tls.TLS_AES_128_GCM_SHA256, tls.TLS_AES_256_GCM_SHA384}
 	defaultCipherSuitesTLS13, defaultCipherSuitesTLS13NoAES = order, order
-	return true
+	return func() { defaultCipherSuitesTLS13, defaultCipherSuitesTLS13NoAES = a, b }
 }

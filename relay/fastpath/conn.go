@@ -3,11 +3,12 @@
 package fastpath
 
 import (
-	"crypto/tls"
 	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/quic-go/quic-go"
 
 	"holocast/internal/quicext"
 	"holocast/relay/fastpath/kernel"
@@ -28,9 +29,13 @@ type routeKey = netip.AddrPort
 // quicext.Sender.
 type conn struct {
 	m      *Manager
-	prefix []byte      // of DATAGRAM frame contents
-	waits  func() bool // reports whether user space has datagrams queued in the session
-	handle quicext.Handle
+	quic   *quic.Conn
+	prefix []byte         // of DATAGRAM frame contents
+	waits  func() bool    // reports whether user space has datagrams queued in the session
+	handle quicext.Handle // nil until the kernel has a role for the connection; set under m.mu
+	// refused is why the kernel cannot handle the connection: tcp, webtransport, cipher, attach, or for
+	// now, full. It is guarded by m.mu.
+	refused string
 
 	lastDatagram atomic.Int64 // from the publisher, by CLOCK_MONOTONIC
 
@@ -38,7 +43,6 @@ type conn struct {
 	source, viewer int           // slots; -1 = not in that role; written under mu and m.mu
 	state          quicext.State // Generation is 0 until the first Changed
 	on             bool          // in the kernel's maps
-	unsupported    bool          // the kernel does not implement the cipher
 	gone           bool          // the connection or the manager ended
 	ids            map[string]bool
 	route          routeKey       // route added; zero = none
@@ -91,7 +95,8 @@ func (b *block) see(number int64) bool {
 	return true
 }
 
-// becomeSource and becomeViewer assign a slot to the connection. The caller holds m.mu.
+// becomeSource and becomeViewer assign a slot to the connection and report whether it has one. The
+// caller holds m.mu.
 func (c *conn) becomeSource() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,6 +106,7 @@ func (c *conn) becomeSource() bool {
 		}
 		c.m.forwarder.Source(c.source).Clear()
 		c.enter()
+		c.handle.Wake()
 	}
 	return true
 }
@@ -118,6 +124,7 @@ func (c *conn) becomeViewer() bool {
 		}
 		c.m.byViewer[c.viewer].Store(c)
 		c.enter()
+		c.handle.Wake()
 	}
 	return true
 }
@@ -126,10 +133,6 @@ func (c *conn) becomeViewer() bool {
 func (c *conn) enter() {
 	s := &c.state
 	if s.Generation == 0 || c.gone {
-		return
-	}
-	c.unsupported = s.Suite != tls.TLS_CHACHA20_POLY1305_SHA256
-	if c.unsupported {
 		return
 	}
 	now := make(map[string]bool, len(s.ConnIDs))
@@ -529,4 +532,8 @@ func (c *conn) forget() {
 }
 
 // abandon makes a suspended connection detach from quic-go. The caller holds m.mu.
-func (c *conn) abandon() { c.handle.Wake() }
+func (c *conn) abandon() {
+	if c.handle != nil {
+		c.handle.Wake()
+	}
+}

@@ -9,13 +9,14 @@
 // publisher's packet, so it handles packets that the programs cannot parse, and viewers without
 // packet numbers or window, as if there were no fast path.
 //
-// In mode auto, the kernel forwards tracks whose objects arrive one by one, and leaves connections
-// that carry frames of several datagrams to user space. Sealing without the processor's cipher
-// instructions, packet by packet, makes the kernel the slower way for frames.
+// In modes auto and single, the kernel forwards tracks whose objects arrive one by one, and leaves
+// connections that carry frames of several datagrams to user space. Sealing without the processor's
+// cipher instructions, packet by packet, makes the kernel the slower way for frames.
 //
-// The kernel implements only ChaCha20-Poly1305. With the fast path on, the relay's TLS therefore
-// prefers it with every peer that offers it (RFC 8446 makes it optional). Connections with other
-// ciphers use user space.
+// The kernel implements only ChaCha20-Poly1305; connections with other ciphers use user space. In
+// modes single and chacha20, the relay's TLS prefers it with every peer that offers it (RFC 8446
+// makes it optional). Mode auto follows the order of the client's offer instead, so frames keep the
+// cipher that their client prefers, and attaches the programs only while a track uses them.
 package fastpath
 
 import (
@@ -31,17 +32,18 @@ type Mode string
 // Modes.
 const (
 	Off      Mode = "off"
-	Auto     Mode = "auto"     // if available, for connections without frames of several datagrams
-	ChaCha20 Mode = "chacha20" // required: otherwise fail to start
+	Auto     Mode = "auto"     // if available, for single objects, of clients that prefer ChaCha20
+	Single   Mode = "single"   // for single objects; fail to start if unavailable
+	ChaCha20 Mode = "chacha20" // for all datagrams; fail to start if unavailable
 )
 
 // Check validates a configured mode.
 func (m Mode) Check() error {
 	switch m {
-	case Off, Auto, ChaCha20:
+	case Off, Auto, Single, ChaCha20:
 		return nil
 	}
-	return fmt.Errorf("fastpath: %q is not a mode; use off, auto or chacha20", string(m))
+	return fmt.Errorf("fastpath: %q is not a mode; use off, auto, single or chacha20", string(m))
 }
 
 // Stats holds the fast path's counters and gauges.
@@ -51,10 +53,10 @@ type Stats struct {
 	Sources    int // publisher connections handled by the kernel
 	Viewers    int // viewer connections handled by the kernel
 	Tracks     int // forwarded by the kernel
-	// FrameTracks is the number of tracks whose frames are several datagrams long. In mode auto, user
-	// space serves the connections that carry them.
+	// FrameTracks is the number of tracks whose frames are several datagrams long. In modes auto and
+	// single, user space serves the connections that carry them.
 	FrameTracks int
-	// Refused counts the connections handled in user space, by reason.
+	// Refused counts the current connections that the kernel cannot handle, by reason.
 	Refused map[string]uint64
 	// Registered counts packets registered with their connections. Lag is the time between sending
 	// and registration, summed over packets.

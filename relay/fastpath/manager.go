@@ -5,6 +5,8 @@ package fastpath
 import (
 	"cmp"
 	"context"
+	"crypto/fips140"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -26,9 +28,7 @@ import (
 // Config configures a Manager.
 type Config struct {
 	Port uint16 // the relay's UDP port
-	// Select leaves the connections that carry frames of several datagrams to user space, which is
-	// faster for them.
-	Select bool
+	Mode Mode   // not Off
 	// Clsact attaches with clsact filters even if the kernel has TCX (Linux 6.6).
 	Clsact bool
 	Log    *slog.Logger
@@ -43,6 +43,7 @@ const (
 	idle        = 200 * time.Millisecond // between ticks while nothing is forwarded
 	busy        = 5 * time.Millisecond   // between ticks otherwise; limits how long packets stay unregistered
 	rescan      = 2 * time.Second        // between searches for new and deleted interfaces
+	unused      = 5 * time.Second        // in mode auto, until programs without a track are detached
 	retire      = time.Second            // before a slot is reused, as programs may still be running
 	forgetAfter = 5 * time.Second        // until a forwarded object that never reached user space is forgotten
 )
@@ -58,6 +59,9 @@ type Manager struct {
 	done      chan struct{}
 	wanted    chan struct{} // wakes run when there is something to forward
 
+	used    time.Time // last use of the programs; for run only
+	scanned time.Time // last search for interfaces; zero if the programs are detached; for run only
+
 	ringMu sync.RWMutex // guards the ring; locked after mu and before conn.mu; a read lock suffices to test for records
 	closed bool         // written with mu and ringMu held
 
@@ -67,8 +71,11 @@ type Manager struct {
 	nextID   uint32
 	sources  slots
 	viewers  slots
-	refused  map[string]uint64
 	attached map[int]*kernel.Attachment
+	overTCP  *conn // stands for all sessions without a QUIC connection
+
+	candidates atomic.Int32 // connections that the kernel can handle
+	installed  atomic.Int32 // tracks that the kernel forwards
 
 	byViewer [kernel.MaxViewers]atomic.Pointer[conn]
 
@@ -78,7 +85,7 @@ type Manager struct {
 	registered, lag, lost, handovers atomic.Uint64
 	sourcesChanged                   atomic.Bool    // chooseSources must run
 	shapesChanged                    atomic.Bool    // choose must run
-	crowded                          map[*conn]bool // connections left to user space, if cfg.Select
+	crowded                          map[*conn]bool // connections left to user space for their frames
 }
 
 // track is a track received or sent by the relay.
@@ -130,13 +137,17 @@ func Try() error {
 }
 
 // Start loads the programs and attaches them to all Ethernet and loopback interfaces, including
-// later ones. Call it before the process's first TLS handshake.
+// later ones. In mode auto, it only tries to attach them. Call it before the process's first TLS
+// handshake.
 func Start(cfg Config) (*Manager, error) {
 	if err := Possible(); err != nil {
 		return nil, err
 	}
-	if !quicext.PreferChaCha20() {
+	if fips140.Enabled() {
 		return nil, errors.New("TLS is in FIPS 140-3 mode, which excludes ChaCha20-Poly1305")
+	}
+	if cfg.Mode != Auto {
+		quicext.PreferChaCha20()
 	}
 	k, err := kernel.Open(kernel.Options{Port: cfg.Port, ConnIDLen: connIDLen})
 	if err != nil {
@@ -146,13 +157,18 @@ func Start(cfg Config) (*Manager, error) {
 	m := &Manager{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), forwarder: k, start: time.Now(), startK: kernel.Now(),
 		stop: stop, done: make(chan struct{}), wanted: make(chan struct{}, 1),
-		conns: map[*quic.Conn]*conn{}, tracks: map[*origin.Track]*track{}, refused: map[string]uint64{},
+		conns: map[*quic.Conn]*conn{}, tracks: map[*origin.Track]*track{},
 		attached: map[int]*kernel.Attachment{}, routes: map[routeKey]int{},
 		sources: newSlots(kernel.MaxSources), viewers: newSlots(kernel.MaxViewers),
 	}
-	if err := m.attach(); err != nil {
+	m.overTCP = &conn{m: m, source: -1, viewer: -1, refused: "tcp"}
+	err = m.attach()
+	if err != nil || cfg.Mode == Auto {
+		err = errors.Join(err, m.detach())
+	}
+	if err != nil {
 		stop()
-		return nil, errors.Join(err, m.detach(), k.Close())
+		return nil, errors.Join(err, k.Close())
 	}
 	k.Renew(m.now() + lease)
 	go m.run(ctx)
@@ -190,7 +206,6 @@ func (m *Manager) run(ctx context.Context) {
 	defer close(m.done)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	scanned := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -204,13 +219,28 @@ func (m *Manager) run(ctx context.Context) {
 		if m.tick() {
 			wait = busy
 		}
-		if now := time.Now(); now.Sub(scanned) > rescan {
-			scanned = now
-			if err := m.attach(); err != nil {
-				m.log.Warn("kernel fast path: cannot attach to an interface", "err", err)
-			}
-		}
+		m.checkInterfaces(time.Now())
 		timer.Reset(wait)
+	}
+}
+
+// checkInterfaces attaches the programs to new interfaces. In mode auto, it detaches them from all
+// while no track uses them.
+func (m *Manager) checkInterfaces(now time.Time) {
+	if m.cfg.Mode != Auto || m.installed.Load() > 0 {
+		m.used = now
+	}
+	switch {
+	case now.Sub(m.used) > unused && !m.scanned.IsZero():
+		m.scanned = time.Time{}
+		if err := m.detach(); err != nil {
+			m.log.Warn("kernel fast path: cannot detach from an interface", "err", err)
+		}
+	case now.Sub(m.used) <= unused && now.Sub(m.scanned) > rescan:
+		m.scanned = now
+		if err := m.attach(); err != nil {
+			m.log.Warn("kernel fast path: cannot attach to an interface", "err", err)
+		}
 	}
 }
 
@@ -342,12 +372,15 @@ func (m *Manager) detach() (err error) {
 	return err
 }
 
+// selects reports whether user space handles the connections that carry frames.
+func (m *Manager) selects() bool { return m.cfg.Mode != ChaCha20 }
+
 // Publisher makes the kernel forward a publisher's track until sub ends.
 func (m *Manager) Publisher(t *origin.Track, sub *moqt.Subscription) {
 	if m == nil {
 		return
 	}
-	c := m.connection(sub.Session(), (*conn).becomeSource)
+	c := m.connection(sub.Session())
 	if c == nil {
 		return
 	}
@@ -366,7 +399,7 @@ func (m *Manager) Viewer(t *origin.Track, pub *moqt.Publication) origin.Sink {
 	if m == nil {
 		return inner
 	}
-	c := m.connection(pub.Session(), (*conn).becomeViewer)
+	c := m.connection(pub.Session())
 	if c == nil {
 		return inner
 	}
@@ -389,49 +422,71 @@ func (m *Manager) Viewer(t *origin.Track, pub *moqt.Publication) origin.Sink {
 	return &sink{inner, s, k}
 }
 
-// connection returns the conn of a session, creating it if needed. take assigns its role.
-func (m *Manager) connection(s *moqt.Session, take func(*conn) bool) *conn {
+// connection returns the conn of a session, creating it if needed. It returns nil after Close.
+func (m *Manager) connection(s *moqt.Session) *conn {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
 		return nil
 	}
 	qc := s.Conn()
-	if qc == nil { // over TCP
-		return nil
+	if qc == nil {
+		return m.overTCP
 	}
 	c := m.conns[qc]
-	if c == nil {
-		prefix, ok := s.DatagramPrefix()
-		if !ok {
-			m.refused["webtransport"]++
-			return nil
-		}
-		c = &conn{
-			m:           m,
-			prefix:      prefix,
-			waits:       s.DatagramsPending,
-			source:      -1,
-			viewer:      -1,
-			handover:    newHandover(),
-			forwardedAt: map[location]time.Duration{},
-		}
-		h, err := quicext.Attach(qc, c)
+	if c != nil {
+		return c
+	}
+	c = &conn{
+		m:           m,
+		quic:        qc,
+		waits:       s.DatagramsPending,
+		source:      -1,
+		viewer:      -1,
+		handover:    newHandover(),
+		forwardedAt: map[location]time.Duration{},
+	}
+	if prefix, ok := s.DatagramPrefix(); !ok {
+		c.refused = "webtransport"
+	} else if c.prefix = prefix; qc.ConnectionState().TLS.CipherSuite != tls.TLS_CHACHA20_POLY1305_SHA256 {
+		c.refused = "cipher"
+	} else {
+		m.candidates.Add(1)
+	}
+	m.conns[qc] = c
+	context.AfterFunc(qc.Context(), func() { m.remove(qc) })
+	return c
+}
+
+// eligible reports whether the kernel may have a role for the connection. The caller holds m.mu.
+func (m *Manager) eligible(c *conn) bool {
+	return (c.refused == "" || c.refused == "full") && !c.gone && !m.crowded[c]
+}
+
+// join gives an eligible connection a role in the kernel and reports whether it has it: assign is
+// becomeSource or becomeViewer. Before its first role, a connection is as in a relay without a fast
+// path. The caller holds m.mu.
+func (m *Manager) join(c *conn, assign func(*conn) bool) bool {
+	if !m.eligible(c) {
+		return false
+	}
+	if c.handle == nil {
+		h, err := quicext.Attach(c.quic, c)
 		if err != nil {
-			m.log.Warn("kernel fast path: a connection uses user space", "peer", s.RemoteAddr().String(), "err", err)
-			m.refused["attach"]++
-			return nil
+			m.log.Warn("kernel fast path: a connection uses user space",
+				"peer", c.quic.RemoteAddr().String(), "err", err)
+			c.refused = "attach"
+			m.candidates.Add(-1)
+			return false
 		}
 		c.handle = h
-		m.conns[qc] = c
-		context.AfterFunc(qc.Context(), func() { m.remove(qc) })
 	}
-	if !take(c) {
-		m.refused["full"]++
-		return nil
+	if !assign(c) {
+		c.refused = "full"
+		return false
 	}
-	c.handle.Wake()
-	return c
+	c.refused = ""
+	return true
 }
 
 // remove removes a connection that has ended.
@@ -442,6 +497,9 @@ func (m *Manager) remove(qc *quic.Conn) {
 	delete(m.conns, qc)
 	if c == nil || m.closed {
 		return
+	}
+	if c.refused == "" || c.refused == "full" {
+		m.candidates.Add(-1)
 	}
 	c.suspend()
 	if i := c.viewer; i >= 0 {
@@ -484,17 +542,11 @@ func (m *Manager) install(k *track) error {
 	if m.closed {
 		return nil
 	}
-	var only *source
-	if len(k.sources) == 1 && len(k.viewers) > 0 && (!m.cfg.Select || shape(k.shape.Load()) == single) {
-		for only = range k.sources {
-		}
-		if m.crowded[only.c] {
-			only = nil
-		}
-	}
+	only := m.forwardable(k)
 	if old := k.installed; old != nil && old != only {
 		k.installed = nil
 		k.source.Store(nil)
+		m.installed.Add(-1)
 		if err := m.forwarder.RemoveTrack(old.c.source, old.alias); err != nil {
 			return err
 		}
@@ -507,7 +559,7 @@ func (m *Manager) install(k *track) error {
 	}
 	var subs []kernel.Subscription
 	for s := range k.viewers {
-		if m.crowded[s.c] {
+		if !m.join(s.c, (*conn).becomeViewer) {
 			s.leave(m.now())
 			continue
 		}
@@ -521,11 +573,33 @@ func (m *Manager) install(k *track) error {
 			StartGroup: start.Group, StartObject: start.Object, LastGroup: last,
 		})
 	}
+	if k.installed == nil {
+		m.installed.Add(1)
+	}
 	k.installed = only
 	k.source.Store(only.c)
 	m.sourcesChanged.Store(true)
 	m.want()
 	return m.forwarder.SetTrack(only.c.source, only.alias, k.id, subs)
+}
+
+// forwardable returns the source of a track that the kernel can forward to a viewer, and gives both
+// their roles. It returns nil if there is none. The caller holds m.mu.
+func (m *Manager) forwardable(k *track) *source {
+	if len(k.sources) != 1 || m.selects() && shape(k.shape.Load()) != single {
+		return nil
+	}
+	for only := range k.sources {
+		if !m.eligible(only.c) {
+			return nil
+		}
+		for s := range k.viewers {
+			if m.join(s.c, (*conn).becomeViewer) && m.join(only.c, (*conn).becomeSource) {
+				return only
+			}
+		}
+	}
+	return nil
 }
 
 // leave records that the kernel no longer forwards to the viewer.
@@ -572,7 +646,7 @@ func (m *Manager) choose() {
 // observe records an object that reached user space, and makes choose run if it changes the shape of
 // its track. Calls for one track must not overlap.
 func (m *Manager) observe(k *track, at moqt.Location) {
-	if !m.cfg.Select || !k.objects.newer(at) {
+	if !m.selects() || m.candidates.Load() == 0 || !k.objects.newer(at) {
 		return
 	}
 	now := k.objects.add(at, m.now())
@@ -603,13 +677,11 @@ func (m *Manager) Stats() Stats {
 			s.FrameTracks++
 		}
 	}
-	s.Refused = map[string]uint64{
-		"webtransport": m.refused["webtransport"],
-		"attach":       m.refused["attach"],
-		"full":         m.refused["full"],
-		"cipher":       m.refused["cipher"],
-	}
+	s.Refused = map[string]uint64{"webtransport": 0, "attach": 0, "full": 0, "cipher": 0}
 	for _, c := range m.conns {
+		if c.refused != "" {
+			s.Refused[c.refused]++
+		}
 		c.mu.Lock()
 		if c.on && c.source >= 0 {
 			s.Sources++
@@ -623,9 +695,6 @@ func (m *Manager) Stats() Stats {
 			sent := v.Sent()
 			s.Budget += max(0, v.Allowed()-sent)
 			s.Unregistered += sent - c.registered
-		}
-		if c.unsupported {
-			s.Refused["cipher"]++
 		}
 		c.mu.Unlock()
 	}

@@ -13,7 +13,7 @@ import (
 // Config configures a Manager.
 type Config struct {
 	Port   uint16
-	Select bool
+	Mode   Mode
 	Clsact bool
 	Log    *slog.Logger
 }

@@ -82,7 +82,7 @@ func checkFastPath(context.Context) doctor.Finding {
 	err := fastpath.Try()
 	switch {
 	case err == nil:
-		return doctor.Finding{Status: doctor.OK, Detail: "relay --fastpath auto forwards single datagrams in the kernel"}
+		return doctor.Finding{Status: doctor.OK, Detail: "relay --fastpath single forwards single datagrams in the kernel"}
 	case errors.Is(err, quicext.ErrUnsupported):
 		return doctor.Finding{
 			Status: doctor.Warn,

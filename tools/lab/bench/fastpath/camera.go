@@ -73,8 +73,9 @@ then with an additional bulk TCP flow (CUBIC) from the relay's host over that pa
 processor instead. Frames/s counts frames of %.0f s complete within %d ms, for the near viewers the lowest.
 Unregistered is data that the kernel had sent and congestion control did not know of yet: the maximum over samples,
 and the value after the camera stopped. CPU time per frame is that of the relay's process and of its eBPF programs,
-with the sending of their copies. **auto** leaves connections that carry frames to user space; its TLS prefers
-ChaCha20, as in **chacha20**. Load average before the run: %.1f. Measured at %s UTC.
+with the sending of their copies. **auto** and **single** leave connections that carry frames to user space;
+**single** prefers ChaCha20 in TLS, as **chacha20** does, and **auto** leaves the choice to the clients, here AES.
+Load average before the run: %.1f. Measured at %s UTC.
 
 `, r.CameraSource, r.CameraMbps, nearViewers, FarPath, r.Camera[0].Seconds, CameraTimeout.Milliseconds(), r.CameraLoad,
 		r.CameraBegan.UTC().Format("2006-01-02 15:04"))

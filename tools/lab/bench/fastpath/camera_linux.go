@@ -67,7 +67,7 @@ func camera(ctx context.Context, o Options, binary string, r *Result) error {
 		defer func() { _ = stats.Close() }()
 	}
 	for _, condition := range []CameraRun{{}, {TCP: true}, {Busy: true}} {
-		for _, way := range []string{User, ChaCha20, Auto} {
+		for _, way := range []string{User, Auto, Single, ChaCha20} {
 			run := CameraRun{Way: way, TCP: condition.TCP, Busy: condition.Busy, Fallback: map[string]float64{}}
 			if err := run.measure(ctx, binary, frames, length); err != nil {
 				return fmt.Errorf("camera, %s: %w", way, err)

@@ -22,8 +22,9 @@ const (
 	None     = "none"     // the fast path's programs alone, without packet protection
 	Forward  = "forward"  // the kernel's IP forwarding
 
-	// Auto is the relay with the fast path's mode auto, for the camera part only.
-	Auto = "auto"
+	// Auto and Single are the relay with the fast path's modes of these names, for the camera part only.
+	Auto   = "auto"
+	Single = "single"
 )
 
 // Ways lists the ways of forwarding in the order of measurement in each turn.
