@@ -66,18 +66,26 @@ func camera(ctx context.Context, o Options, binary string, r *Result) error {
 	if stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME); err == nil { // CPU time of eBPF programs
 		defer func() { _ = stats.Close() }()
 	}
+	ways := []string{User, Auto, Single, ChaCha20}
 	for _, condition := range []CameraRun{{}, {TCP: true}, {Busy: true}} {
-		for _, way := range []string{User, Auto, Single, ChaCha20} {
-			run := CameraRun{Way: way, TCP: condition.TCP, Busy: condition.Busy, Fallback: map[string]float64{}}
-			if err := run.measure(ctx, binary, frames, length); err != nil {
-				return fmt.Errorf("camera, %s: %w", way, err)
+		turns := make([][]CameraRun, len(ways))
+		for turn := range planOf(o).turns {
+			for n := range ways {
+				i := (turn + n) % len(ways) // no mode always comes first
+				run := CameraRun{Way: ways[i], TCP: condition.TCP, Busy: condition.Busy, Fallback: map[string]float64{}}
+				if err := run.measure(ctx, binary, frames, length); err != nil {
+					return fmt.Errorf("camera, %s: %w", run.Way, err)
+				}
+				if o.Log != nil {
+					fmt.Fprintf(o.Log, "camera, %s, TCP flow %t, busy threads %t: near %.1f frames/s, far %.1f, TCP "+
+						"%.0f Mbit/s, %.0f packets by the kernel, up to %.0f B unregistered\n", run.Way, run.TCP,
+						run.Busy, run.Near.FPS, run.Far.FPS, run.TCPMbps, run.Forwarded, run.UnregisteredMax)
+				}
+				turns[i] = append(turns[i], run)
 			}
-			if o.Log != nil {
-				fmt.Fprintf(o.Log, "camera, %s, TCP flow %t, busy threads %t: near %.1f frames/s, far %.1f, TCP "+
-					"%.0f Mbit/s, %.0f packets by the kernel, up to %.0f B unregistered\n",
-					way, run.TCP, run.Busy, run.Near.FPS, run.Far.FPS, run.TCPMbps, run.Forwarded, run.UnregisteredMax)
-			}
-			r.Camera = append(r.Camera, run)
+		}
+		for _, of := range turns {
+			r.Camera = append(r.Camera, medians(of))
 		}
 	}
 	return nil
