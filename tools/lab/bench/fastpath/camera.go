@@ -129,8 +129,8 @@ with the sending of their copies. **auto** and **single** leave connections that
 **single** prefers ChaCha20 in TLS, as **chacha20** does, and **auto** leaves the choice to the clients, here AES.
 Load average before the run: %.1f. Measured at %s UTC.
 
-`, r.CameraSource, r.CameraMbps, nearViewers, FarPath, max(r.Camera[0].Turns, 1), r.Camera[0].Seconds, CameraTimeout.Milliseconds(), r.CameraLoad,
-		r.CameraBegan.UTC().Format("2006-01-02 15:04"))
+`, r.CameraSource, r.CameraMbps, nearViewers, FarPath, max(r.Camera[0].Turns, 1), r.Camera[0].Seconds,
+		CameraTimeout.Milliseconds(), r.CameraLoad, r.CameraBegan.UTC().Format("2006-01-02 15:04"))
 	b.WriteString("| way | load | near: frames/s | delay p50 / p99 ms | far: frames/s | delay p50 / p99 ms | repaired | " +
 		"TCP Mbit/s | CPU ms per frame: process | programs | sent by the kernel | precomputed | lost | fallback: " +
 		"window | unregistered kB |\n" +
