@@ -66,6 +66,14 @@ func (p *process) mustSucceed() {
 	}
 }
 
+// mustReplay waits for holocast replay to exit. On a slow machine it may have dropped objects.
+func (p *process) mustReplay() {
+	p.t.Helper()
+	if err := p.wait(); err != nil && !strings.Contains(p.Stderr.String(), "could not be sent in time") {
+		p.t.Fatalf("%s: %v", p.Cmd.Path, err)
+	}
+}
+
 // mustFail waits for the program to exit with code 1 and returns stderr.
 func (p *process) mustFail() string {
 	p.t.Helper()
