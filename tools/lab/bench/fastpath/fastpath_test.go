@@ -4,6 +4,7 @@ package fastpath
 
 import (
 	"os"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -74,4 +75,23 @@ func TestCamera(t *testing.T) {
 		}
 	}
 	t.Error("nothing arrived")
+}
+
+// TestMedians merges three turns.
+func TestMedians(t *testing.T) {
+	var turns []CameraRun
+	for i, fps := range []float64{30, 10, 20} {
+		turns = append(turns, CameraRun{
+			Way: Auto, Seconds: 10, Near: Shown{FPS: fps, DelayP50: 2 * fps}, Far: Shown{Repaired: uint64(fps)},
+			Forwarded: 5, Samples: 2, UnregisteredMax: fps, Fallback: map[string]float64{"budget": float64(i)},
+		})
+	}
+	got := medians(turns)
+	want := CameraRun{
+		Way: Auto, Turns: 3, Seconds: 10, Near: Shown{FPS: 20, DelayP50: 40}, Far: Shown{Repaired: 20},
+		Forwarded: 15, Samples: 6, UnregisteredMax: 30, Fallback: map[string]float64{"budget": 3},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
 }
