@@ -47,6 +47,14 @@ func Build(args ...string) (dir string, err error) {
 		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
 
+	names, err := sources(packages)
+	if err != nil {
+		return "", err
+	}
+	built.Lock()
+	built.names = append(built.names, names...)
+	built.Unlock()
+
 	dir, err = os.MkdirTemp("", "holocast-test-")
 	if err != nil {
 		return "", err
@@ -60,9 +68,8 @@ func Build(args ...string) (dir string, err error) {
 		}
 		programs = append(programs, filepath.Join(kept, filepath.Base(p)))
 	}
-	// Files of the module that a test opens become inputs of its cached result, and go build
-	// changes the times of up-to-date programs. Copy them in another process, so the result stays
-	// cached.
+	// The sources of the programs are inputs of a test's cached result. The programs are not, since go
+	// build changes the times of up-to-date ones: copy them in another process.
 	out, err := exec.Command("cp", append(programs, dir)...).CombinedOutput()
 	if err == nil {
 		err = os.Chmod(dir, 0o755)
@@ -141,6 +148,7 @@ func Start(t testing.TB, c *exec.Cmd) *Process {
 // StartBy is Start with a custom function to start the command, for example in a network namespace.
 func StartBy(t testing.TB, c *exec.Cmd, begin func(*exec.Cmd) error) *Process {
 	t.Helper()
+	recordBuilt()
 	p := &Process{Cmd: c, t: t, done: make(chan struct{})}
 	if c.Stdout == nil {
 		c.Stdout = &p.Stdout
