@@ -35,9 +35,11 @@ export class GpuQueue {
   readonly #pictures: Picture[] = []; // oldest first
   #finished = 0;
   readonly #times: number[] = [];
-  /** The stride before the last change, and its median duration. */
-  #change: { readonly stride: number; readonly median: number } | undefined;
+  /** The stride before the last change, and the longest median duration to accept. */
+  #change: { readonly stride: number; readonly most: number } | undefined;
   #wait = 0;
+  /** Number of medians between `quick` and `slow` at this stride. */
+  #steady = 0;
   #retryAfter = RETRY_AFTER;
 
   constructor(
@@ -86,21 +88,24 @@ export class GpuQueue {
     this.#times.length = 0;
     const change = this.#change;
     this.#change = undefined;
-    if (change && (change.stride < this.stride ? median > (1 - WORTH) * change.median : median > slow)) {
+    if (change && median > change.most) {
       this.stride = change.stride;
       this.#wait = this.#retryAfter;
       this.#retryAfter = Math.min(2 * this.#retryAfter, MAX_RETRY_AFTER);
     } else if (this.#wait > 0) {
       this.#wait--;
     } else if (median > slow && this.stride < coarsest) {
-      this.#try(Math.min(coarsest, THINNER * this.stride), median);
+      this.#try(Math.min(coarsest, THINNER * this.stride), (1 - WORTH) * median);
     } else if (median < quick && this.stride > 1) {
-      this.#try(this.stride / 2, median);
+      this.#try(this.stride / 2, slow);
+    } else if (median <= slow && this.stride > 1 && ++this.#steady >= this.#retryAfter) {
+      this.#try(this.stride / 2, Math.min(slow, median / (1 - WORTH))); // if the points cost little
     }
   }
 
-  #try(stride: number, median: number): void {
-    this.#change = { stride: this.stride, median };
+  #try(stride: number, most: number): void {
+    this.#change = { stride: this.stride, most };
     this.stride = stride;
+    this.#steady = 0;
   }
 }

@@ -168,10 +168,22 @@ export class Studio {
 
   set look(look: Look) {
     this.#look = look;
-    this.#gpu.limit(LIMITS[look]);
+    this.#limit();
     this.dirty = true;
   }
   #look: Look = "surface";
+
+  /** True to draw every point, however long that takes. */
+  set complete(complete: boolean) {
+    this.#complete = complete;
+    this.#limit();
+    this.dirty = true;
+  }
+  #complete = false;
+
+  #limit(): void {
+    this.#gpu.limit(this.#complete ? { ...LIMITS[this.#look], coarsest: 1 } : LIMITS[this.#look]);
+  }
 
   /** Replaces the scene's cameras with the catalog's. */
   setCameras(tracks: readonly CameraTrack[]): void {

@@ -61,6 +61,18 @@ describe("GpuQueue", () => {
     recovered.run(20_000);
     expect(recovered.queue.stride).toBe(1);
   });
+  it("draws all points after a stall, though not quickly", () => {
+    const gpu = new Gpu(120, 20);
+    gpu.queue.stride = 16; // thinned out during the stall
+    gpu.run(20_000);
+    expect(gpu.queue.stride).toBe(1);
+  });
+  it("rarely tries to draw more points than the GPU can", () => {
+    const gpu = new Gpu(50, 1000);
+    gpu.run(120_000);
+    const ages = gpu.run(60_000);
+    expect(ages.filter((ms) => ms > 300).length).toBeLessThan(ages.length / 10);
+  });
   it("keeps all points if fewer do not save time", () => {
     const gpu = new Gpu(600, 20);
     gpu.run(120_000);
