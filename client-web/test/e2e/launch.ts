@@ -12,6 +12,7 @@ export const launchOptions = (executablePath = chromiumPath): LaunchOptions => (
   timeout: HANG,
   args: [
     "--no-sandbox", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--disable-audio-output", // a fake device, as looking for another one blocks the page
     "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist",
   ],
 });
