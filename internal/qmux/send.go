@@ -232,7 +232,12 @@ func (c *Conn) sendRecord() bool {
 	err := c.link.Send(b)
 	records.Put(buf)
 	if err != nil {
-		c.fail(err)
+		// If the peer has closed the connection, its reason may still be unread.
+		select {
+		case <-c.ctx.Done():
+		case <-time.After(closeWait):
+			c.fail(err)
+		}
 		return false
 	}
 	return true

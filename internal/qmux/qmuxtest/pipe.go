@@ -73,10 +73,10 @@ func (p *Pipe) Receive() ([]byte, error) {
 	var r sentRecord
 	select {
 	case r = <-p.in:
-	default:
+	case <-p.done:
 		select {
-		case r = <-p.in:
-		case <-p.done:
+		case r = <-p.in: // sent before the link ended
+		default:
 			return nil, io.EOF
 		}
 	}
