@@ -95,6 +95,10 @@ func (b *block) see(number int64) bool {
 	return true
 }
 
+// supported reports whether the kernel can handle the connection, now or once a slot is free. The caller
+// holds m.mu.
+func (c *conn) supported() bool { return c.refused == "" || c.refused == "full" }
+
 // becomeSource and becomeViewer assign a slot to the connection and report whether it has one. The
 // caller holds m.mu.
 func (c *conn) becomeSource() bool {

@@ -460,7 +460,7 @@ func (m *Manager) connection(s *moqt.Session) *conn {
 
 // eligible reports whether the kernel may have a role for the connection. The caller holds m.mu.
 func (m *Manager) eligible(c *conn) bool {
-	return (c.refused == "" || c.refused == "full") && !c.gone && !m.crowded[c]
+	return c.supported() && !c.gone && !m.crowded[c]
 }
 
 // join gives an eligible connection a role in the kernel and reports whether it has it: assign is
@@ -498,7 +498,7 @@ func (m *Manager) remove(qc *quic.Conn) {
 	if c == nil || m.closed {
 		return
 	}
-	if c.refused == "" || c.refused == "full" {
+	if c.supported() {
 		m.candidates.Add(-1)
 	}
 	c.suspend()
@@ -668,11 +668,8 @@ func (m *Manager) Stats() Stats {
 		return s
 	}
 	s.Counts, _ = m.forwarder.Counts()
-	s.Interfaces = len(m.attached)
+	s.Interfaces, s.Tracks = len(m.attached), int(m.installed.Load())
 	for _, k := range m.tracks {
-		if k.installed != nil {
-			s.Tracks++
-		}
 		if shape(k.shape.Load()) == frames {
 			s.FrameTracks++
 		}
