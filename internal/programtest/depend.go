@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// Depend makes the sources of Go programs that a test runs inputs of its result, so that go test runs it
-// again instead of repeating the cached result once a program changes. Build does the same for the tests
-// that start its programs.
+// Depend records the sources of Go programs as inputs of a test's result, so go test repeats the test
+// after a change instead of its cached result. Build does so for the tests that start its programs.
 func Depend(t testing.TB, packages ...string) {
 	t.Helper()
 	names, err := sources(packages)

@@ -103,7 +103,7 @@ fn transport(observed: Arc<Observed>) -> Result<TransportConfig, NetError> {
     Ok(t)
 }
 
-/// The configuration of a connection, and what the connection will observe.
+/// Configuration and observations of a connection.
 fn config(tls: &Arc<QuicClientConfig>) -> Result<(quinn::ClientConfig, Arc<Observed>), NetError> {
     let observed = Arc::new(Observed::new());
     let mut config = quinn::ClientConfig::new(tls.clone());
