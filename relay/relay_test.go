@@ -124,7 +124,20 @@ func (p *process) dialTo(addr string, h moqt.Handler) *moqt.Session {
 
 func (p *process) get(path string) (status int, body string) {
 	p.t.Helper()
-	resp, err := http.Get("http://" + p.http + path)
+	return p.getAs(path, "")
+}
+
+// getAs requests a page in a format.
+func (p *process) getAs(path, accept string) (status int, body string) {
+	p.t.Helper()
+	req, err := http.NewRequest(http.MethodGet, "http://"+p.http+path, nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if accept != "" {
+		req.Header.Set("Accept", accept)
+	}
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -137,11 +150,17 @@ func (p *process) get(path string) (status int, body string) {
 	return resp.StatusCode, string(b)
 }
 
-// metric returns the value of a series, named with its labels as in Prometheus' text format, or 0 if
-// it is missing.
+// scrape numbers the requests for metrics. A busy relay repeats its last page for a format, so each asks for its own.
+var scrape atomic.Int64
+
+// metric returns the current value of a series, named with its labels as in Prometheus' text format, or 0 if it is
+// missing.
 func (p *process) metric(series string) float64 {
 	p.t.Helper()
-	_, body := p.get("/metrics")
+	status, body := p.getAs("/metrics", fmt.Sprintf("text/plain;new=%d", scrape.Add(1)))
+	if status != http.StatusOK {
+		p.t.Fatalf("metrics: status %d", status)
+	}
 	return metricIn(p.t, body, series)
 }
 

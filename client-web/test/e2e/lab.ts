@@ -337,9 +337,19 @@ export const shows = (page: Page, frames = 1): Promise<Stats> =>
     return s && s.frames >= frames ? s : undefined;
   });
 
+let scrapes = 0;
+
+/** The relay's current metrics. A busy relay repeats its last page for a format, so each request asks for its own. */
+export async function metrics(port: number): Promise<string> {
+  const headers = { accept: `text/plain;new=${++scrapes}` };
+  const reply = await fetch(`http://127.0.0.1:${port}/metrics`, { headers });
+  if (!reply.ok) throw new Error(`metrics: status ${reply.status}`);
+  return reply.text();
+}
+
 /** Value of one of the relay's metrics, summed over its labels. */
 export async function metric(port: number, name: string): Promise<number> {
-  const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+  const text = await metrics(port);
   let sum = 0;
   for (const line of text.split("\n"))
     if (line.startsWith(name) && /[ {]/.test(line[name.length] ?? "")) sum += Number(line.split(" ").pop());

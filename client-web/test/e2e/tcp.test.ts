@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { Cinema, sharp } from "./cinema.ts";
 import { message, notice, reliable, small } from "./fixture.ts";
-import { freePort, repo, shows, stats, until } from "./lab.ts";
+import { freePort, metrics, repo, shows, stats, until } from "./lab.ts";
 
 const cinema = new Cinema();
 const { lab, open } = cinema;
@@ -38,7 +38,7 @@ async function forward(to: number): Promise<{ port: number; server: Server }> {
 
 /** The relay's number of sessions over WebSockets. */
 async function socketSessions(port: number): Promise<number> {
-  const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+  const text = await metrics(port);
   return Number(/holocast_relay_sessions\{transport="websocket"\} (\d+)/.exec(text)?.[1]);
 }
 
