@@ -56,7 +56,8 @@ const records = `${listens}{
 const EARLY = -125;
 const LATE = 45;
 const MEDIAN = 20;
-const ONSETS = 5;
+/** Successive onsets required in step. A machine that stops now and then leaves time for few. */
+const ONSETS = 3;
 /** Number of processes that keep the machine busy. */
 const BUSY = 2;
 
