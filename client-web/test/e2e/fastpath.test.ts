@@ -31,9 +31,12 @@ describe.skipIf(process.getuid!() !== 0)("the kernel fast path", () => {
     };
     const { frames } = await shows(page);
     const end = Date.now() + 1000 * seconds;
+    let c = await counts();
     const all = await until("packets forwarded and lost by the kernel, and address changes", async () => {
-      const c = await counts();
+      c = await counts();
       return Date.now() >= end && c.forwarded > 50 && c.lost > 0 && c.moves > 1 ? c : undefined;
+    }).catch((e: unknown) => {
+      throw new Error(`${String(e)}: ${JSON.stringify(c)}`, { cause: e });
     });
     const s = await stats(page);
     console.log(JSON.stringify({ ...all, frames: s.frames, parts: s.parts, reconnects: s.reconnects }));
