@@ -15,8 +15,8 @@ export TIMESCALE_FACTOR=10 CI=true
 #   TestOpenStreamSyncShutdown: a call that should wait for the end of the session may open a stream.
 skip='^(TestOpenStreamSyncShutdown|TestStreamResetError|TestServerRejectsPooledSessionWithoutFlowControl|TestClientWaitForSettingsTimeout)$'
 
-# patient copies a tree to NAME-tests. Its tests fail after waiting a second or less for most events, whatever the
-# factor; the copy's wait a minute.
+# patient copies a tree to NAME-tests, where tests wait a minute instead of a second. The settings above do not change
+# those limits.
 patient() {
 	rm -rf "$1-tests"
 	cp -a "$1" "$1-tests"
