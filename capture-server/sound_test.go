@@ -388,6 +388,9 @@ func TestBusyMicrophone(t *testing.T) {
 	l.hear()
 	const gone, back = "microphone gone, perhaps unplugged or used by another program", "microphone is back"
 	before := map[string]int{gone: logged(gone), back: logged(back)} // a microphone may deliver only when opened again
+	if n := logged("microphone opened"); n+before[back] == 0 || before[gone] == 0 && n != 1 {
+		t.Errorf("the microphone's opening is logged %d times", n)
+	}
 	follows := func(line string) {
 		t.Helper()
 		for logged(line) == before[line] {
