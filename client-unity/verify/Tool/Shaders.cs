@@ -32,15 +32,24 @@ namespace Holocast.Verify
             Directory.CreateDirectory(output);
             Console.WriteLine(Directory.Exists(Universal) ? "URP " + Version() + "'s shader library"
                 : "no URP: its passes are compiled with a stand-in for its shader library (see README.md)");
-            foreach (string path in Directory.GetFiles(Path.Combine(folders.Package, "Shaders"), "*.shader",
-                SearchOption.AllDirectories).OrderBy(p => p, StringComparer.Ordinal))
+            // Without clients, wine's server ends after some seconds, and would refuse the next one meanwhile.
+            Server("--persistent=60");
+            try
             {
-                Shader(path);
+                foreach (string path in Directory.GetFiles(Path.Combine(folders.Package, "Shaders"), "*.shader",
+                    SearchOption.AllDirectories).OrderBy(p => p, StringComparer.Ordinal))
+                {
+                    Shader(path);
+                }
+                foreach (string path in Directory.GetFiles(Path.Combine(folders.Package, "Shaders"), "*.compute",
+                    SearchOption.AllDirectories).OrderBy(p => p, StringComparer.Ordinal))
+                {
+                    Compute(path);
+                }
             }
-            foreach (string path in Directory.GetFiles(Path.Combine(folders.Package, "Shaders"), "*.compute",
-                SearchOption.AllDirectories).OrderBy(p => p, StringComparer.Ordinal))
+            finally
             {
-                Compute(path);
+                Server("--kill");
             }
         }
 
@@ -291,15 +300,32 @@ namespace Holocast.Verify
             return axes.Aggregate(all, (sum, axis) => sum.SelectMany(s => axis.Select(a => s.Append(a).ToArray())));
         }
 
-        string Fxc(List<string> arguments)
+        ProcessStartInfo Wine(string program)
         {
-            string folder = Path.Combine(folders.Tools, "fxc");
-            var start = new ProcessStartInfo("/usr/lib/wine/wine64") { RedirectStandardOutput = true,
-                RedirectStandardError = true, WorkingDirectory = folder };
+            var start = new ProcessStartInfo("/usr/lib/wine/" + program);
             start.Environment["WINEPREFIX"] = Path.Combine(folders.Tools, "wine");
             start.Environment["WINEDEBUG"] = "-all";
-            start.Environment["WINEDLLOVERRIDES"] = "d3dcompiler_47=n;mscoree=;mshtml=";
             start.Environment.Remove("LD_LIBRARY_PATH");
+            return start;
+        }
+
+        // Starts or ends the server. There may be one already.
+        void Server(string option)
+        {
+            ProcessStartInfo start = Wine("wineserver64");
+            start.ArgumentList.Add(option);
+            using (Process p = Process.Start(start))
+            {
+                p.WaitForExit();
+            }
+        }
+
+        string Fxc(List<string> arguments)
+        {
+            ProcessStartInfo start = Wine("wine64");
+            start.RedirectStandardOutput = start.RedirectStandardError = true;
+            start.WorkingDirectory = Path.Combine(folders.Tools, "fxc");
+            start.Environment["WINEDLLOVERRIDES"] = "d3dcompiler_47=n;mscoree=;mshtml=";
             start.ArgumentList.Add("fxc.exe");
             foreach (string a in arguments)
             {
