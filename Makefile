@@ -78,7 +78,7 @@ setup-test: setup ## Install build and test dependencies (Debian, Ubuntu)
 	@tools/setup.sh --test
 
 # Compilers, linkers and linters yield to tests that run at the same time.
-BACKGROUND   := nice -n 5
+BACKGROUND   := nice -n 19
 
 # Tests wait more than they compute, so three stages run at a time; each prints its output when it
 # ends. RACE=yes runs Go packages that start goroutines with the race detector. WITH adds targets:
