@@ -51,8 +51,8 @@ type chunk struct {
 	objects []recording.Object
 }
 
-// pastTrack is a recorded track offered on demand. Its groups have new IDs: the time in milliseconds
-// from the start of the recording to the group's first arrival, or the next free ID.
+// pastTrack is a recorded track offered on demand. Its groups have new IDs: their media times in
+// milliseconds, or the next free ID.
 type pastTrack struct {
 	*origin.Track // accepts subscriptions, without sending on them
 	recorded      wire.TrackName
@@ -61,10 +61,11 @@ type pastTrack struct {
 }
 
 type pastGroup struct {
-	id, recorded uint64
-	at           time.Duration
-	largest      uint64  // object ID
-	chunks       []int64 // their offsets
+	id, recorded      uint64
+	at                time.Duration // media time: at first, the arrival
+	captured          time.Time     // of the first object; zero if unknown
+	smallest, largest uint64        // object IDs
+	chunks            []int64       // their offsets
 }
 
 func newOnDemand(r *Replayer) *onDemand {
@@ -137,6 +138,7 @@ func (o *onDemand) index() error {
 		}
 		return o.ctx.Err()
 	})
+	x.retime()
 	x.align()
 	if err == nil && x.catalog == nil {
 		err = errors.New("it has no readable catalog")
@@ -162,8 +164,10 @@ func (o *onDemand) index() error {
 		o.tracks[name.String()] = p
 		o.r.set.Add(p.Track)
 		t.IsLive, t.TargetLatency, t.Buffers = false, 0, nil
-		t.TrackDuration = max(1, o.r.Info.Duration().Milliseconds())
-		t.Template = catalog.Template{MediaStep: 1, Step: [2]uint64{1, 0}, Wallclock: x.wallclock(), WallclockStep: 1}
+		t.TrackDuration = max(1, o.r.Info.Duration().Milliseconds(), int64(p.largest.Group))
+		t.Template = catalog.Template{
+			MediaStep: 1, Step: [2]uint64{1, 0}, Wallclock: float64(x.start.UnixMilli()), WallclockStep: 1,
+		}
 		out.Tracks = append(out.Tracks, t)
 	}
 	b, err := out.Marshal()
@@ -182,8 +186,7 @@ type indexer struct {
 	catalog    *catalog.Catalog // the last with tracks
 	groups     map[string]map[uint64]*pastGroup
 	properties map[string]moqt.Properties
-	captured   time.Time // of the first frame
-	arrived    time.Duration
+	start      time.Time // capture time at the start of the recording
 }
 
 func newIndexer(r *Replayer) *indexer {
@@ -206,17 +209,49 @@ func (x *indexer) add(offset int64, o *recording.Object) {
 	}
 	g := groups[o.Group]
 	if g == nil {
-		g = &pastGroup{recorded: o.Group, at: o.Arrival.Sub(x.r.Info.Start)}
+		g = &pastGroup{recorded: o.Group, at: o.Arrival.Sub(x.r.Info.Start), smallest: math.MaxUint64}
 		groups[o.Group] = g
-		if at, ok := captureTime(o); ok && x.captured.IsZero() {
-			x.captured, x.arrived = at, g.at
-		}
 	}
+	if o.ObjectID < g.smallest {
+		g.captured, _ = captureTime(o)
+	}
+	g.smallest = min(g.smallest, o.ObjectID)
 	g.at = min(g.at, o.Arrival.Sub(x.r.Info.Start))
 	g.largest = max(g.largest, o.ObjectID)
 	if n := len(g.chunks); n == 0 || g.chunks[n-1] != offset {
 		g.chunks = append(g.chunks, offset)
 	}
+}
+
+// maxAstray bounds how far a group's capture time may be from its arrival, for the typical delay.
+// Beyond it, the capture clock was set.
+const maxAstray = time.Second
+
+// retime replaces the arrivals of groups by their capture times, so that groups of several tracks are
+// in step however late they arrived.
+func (x *indexer) retime() {
+	x.start = x.r.Info.Start
+	var starts []time.Time
+	each := func(do func(*pastGroup)) {
+		for _, groups := range x.groups {
+			for _, g := range groups {
+				if !g.captured.IsZero() {
+					do(g)
+				}
+			}
+		}
+	}
+	each(func(g *pastGroup) { starts = append(starts, g.captured.Add(-g.at)) })
+	if len(starts) == 0 {
+		return
+	}
+	slices.SortFunc(starts, time.Time.Compare)
+	x.start = starts[len(starts)/2].Truncate(time.Millisecond)
+	each(func(g *pastGroup) {
+		if at := g.captured.Sub(x.start); (at - g.at).Abs() <= maxAstray {
+			g.at = at
+		}
+	})
 }
 
 // captureTime returns the capture time of a point cloud, picture or audio packet.
@@ -228,8 +263,8 @@ func captureTime(o *recording.Object) (time.Time, bool) {
 	return p.Timestamp, err == nil
 }
 
-// align gives corresponding groups of several tracks one time, the first arrival of their media,
-// and therefore one ID.
+// align gives corresponding groups of several tracks one time, the first of their media, and
+// therefore one ID.
 func (x *indexer) align() {
 	if x.catalog == nil {
 		return
@@ -259,14 +294,6 @@ func (x *indexer) addCatalog(o *recording.Object) {
 	if err == nil && len(c.Tracks) > 0 {
 		x.catalog = c
 	}
-}
-
-// wallclock returns the capture time at the start of the recording, UNIX ms.
-func (x *indexer) wallclock() float64 {
-	if x.captured.IsZero() {
-		return float64(x.r.Info.Start.UnixMilli())
-	}
-	return float64(x.captured.Add(-x.arrived).UnixMilli())
 }
 
 // track returns the recorded part of a track in the catalog, or nil.

@@ -8,8 +8,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"holocast/internal/catalog"
+	"holocast/internal/loc"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/recording"
@@ -237,5 +239,51 @@ func TestOnDemandNotOffered(t *testing.T) {
 				return err != nil && (strings.Contains(err.Error(), "no track") || strings.Contains(err.Error(), "reset"))
 			})
 		})
+	}
+}
+
+// Groups of several tracks are offered in step, however late they arrived, unless the capture clock
+// was set.
+func TestOnDemandMediaTimes(t *testing.T) {
+	start := time.Unix(1790000000, 0)
+	list := []recording.Object{recordingtest.Catalog(t, "data", "other")}
+	add := func(track string, group uint64, captured, arrived int) {
+		at := start.Add(time.Duration(captured) * time.Millisecond)
+		list = append(list, recording.Object{
+			Track: wire.TrackName{Namespace: session, Name: track}, Group: group, Payload: []byte("x"),
+			Properties: loc.Properties{Timestamp: at}.Append(nil), FirstObject: true,
+			Arrival: start.Add(time.Duration(arrived) * time.Millisecond), End: recording.EndFIN,
+		})
+	}
+	add("data", 1, -30, 90) // late
+	add("data", 2, 20, 60)
+	add("data", 3, 70, 185) // late
+	add("data", 4, 120, 160)
+	add("data", 5, 5_000_120, 210) // the clock was set
+	add("data", 6, 220, 260)
+	for g := range 20 {
+		add("other", uint64(7+g), 10*g, 10*g+40)
+	}
+	slices.SortStableFunc(list[1:], func(a, b recording.Object) int { return a.Arrival.Compare(b.Arrival) })
+	r, err := Open(recordingtest.Write(t, list), Config{Namespace: moqt.Namespace{"a"}, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.past.close()
+	if err := r.past.index(); err != nil {
+		t.Fatal(err)
+	}
+	ids := func(name string) (list []uint64) {
+		for _, g := range r.past.tracks[moqt.TrackName{Namespace: r.past.ns, Name: name}.String()].groups {
+			list = append(list, g.id)
+		}
+		return list
+	}
+	// Media time 0 is 40 ms, the usual delay, before the recording's start.
+	if got, want := ids("data"), []uint64{10, 60, 110, 160, 210, 260}; !slices.Equal(got, want) {
+		t.Errorf("groups at %d ms, want %d", got, want)
+	}
+	if got := ids("other"); got[0] != 40 || got[19] != 230 {
+		t.Errorf("the other track's groups at %d ms", got)
 	}
 }
