@@ -298,7 +298,7 @@ func listen(t *testing.T, url string, args ...string) (delay, frames, snr float6
 // offset.
 func inSync(t *testing.T, r soundReport, offset float64) {
 	t.Helper()
-	if offset >= -125 && offset <= 45 {
+	if offset >= -45 && offset <= 125 {
 		return
 	}
 	if r.calm() {

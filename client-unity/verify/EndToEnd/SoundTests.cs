@@ -214,7 +214,7 @@ namespace Holocast.Verify
         static void LipOffset(HolocastSound sound, string of)
         {
             HolocastSoundStatistics s = Statistics(sound);
-            Check.That(s.HasLipOffset && s.LipOffsetMs > -125 && s.LipOffsetMs < 45, of + ": lip offset "
+            Check.That(s.HasLipOffset && s.LipOffsetMs > -45 && s.LipOffsetMs < 125, of + ": lip offset "
                 + F(s.LipOffsetMs) + " ms, known: " + s.HasLipOffset);
         }
 
@@ -406,7 +406,7 @@ namespace Holocast.Verify
                     }
                 }
                 double[] last = offsets.Skip(offsets.Count - Wanted).OrderBy(o => o).ToArray();
-                return last.Length == Wanted && last[0] >= -125 && last[Wanted - 1] <= 45
+                return last.Length == Wanted && last[0] >= -45 && last[Wanted - 1] <= 125
                     && Math.Abs(last[Wanted / 2]) <= 20;
             }
             try

@@ -53,8 +53,8 @@ const records = `${listens}{
 }`;
 
 /** Range of lip-sync errors that viewers accept (ITU-R BT.1359), and limit of their median, ms. */
-const EARLY = -125;
-const LATE = 45;
+const EARLY = -45;
+const LATE = 125;
 const MEDIAN = 20;
 /** Successive onsets required in step. A machine that stops now and then leaves time for few. */
 const ONSETS = 3;
