@@ -31,9 +31,10 @@ TESTS        := test-web test-unity $(if $(RACE),test-race) test-go test-openflo
 WEB_SOURCES  := $(shell find client-web/src client-web/index.html client-web/package.json \
 	client-web/*.ts ! -name '*.wasm' 2>/dev/null)
 
-.PHONY: help setup setup-test quic-go build web demo packages test test-deploy test-packages test-images arm64 \
-	test-arm64 sbom site test-site test-go test-race test-quic-go test-openflow test-web test-unity test-in-step \
-	unity-package fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS) $(LAB)
+.PHONY: help setup setup-test quic-go build web demo packages test test-deploy test-packages \
+	test-images arm64 test-arm64 sbom site test-site compile compile-go compile-unity test-go \
+	test-race test-quic-go test-openflow test-web test-unity test-in-step unity-package fuzz lint \
+	generate check-generate fmt bench bench-web interop clean $(PROGRAMS) $(LAB)
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,20 +78,31 @@ demo: build ## Stream a session through a relay to a player on this machine
 setup-test: setup ## Install build and test dependencies (Debian, Ubuntu)
 	@tools/setup.sh --test
 
-# Compilers, linkers and linters yield to tests that run at the same time.
+# Linters and linkers yield to tests that run at the same time, but linkers must not starve on a busy
+# machine.
 BACKGROUND   := nice -n 19
+LINKING      := nice -n 5
 
-# Tests wait more than they compute, so three stages run at a time; each prints its output when it
-# ends. RACE=yes runs Go packages that start goroutines with the race detector. WITH adds targets:
-# make test RACE=yes WITH=lint
-test: setup-test build ## Run all tests
+# Compiles first, as compilers starve tests. Tests wait more than they compute, so three stages run
+# at a time; each prints its output when it ends. RACE=yes runs Go packages that start goroutines
+# with the race detector. WITH adds targets: make test RACE=yes WITH=lint
+test: setup-test build compile ## Run all tests
 	@echo "three of these at a time: $(TESTS) $(WITH); then test-in-step"
 	@failed=0; \
-	$(MAKE) --no-print-directory -j 3 --output-sync=recurse IN_STEP=later $(TESTS) $(WITH) || failed=1; \
-	$(MAKE) --no-print-directory test-in-step || failed=1; exit $$failed
+	$(MAKE) --no-print-directory -j 3 --output-sync=recurse COMPILED=yes IN_STEP=later $(TESTS) $(WITH) || failed=1; \
+	$(MAKE) --no-print-directory COMPILED=yes test-in-step || failed=1; exit $$failed
+
+# The prerequisites of tests, unless they are known to be current.
+ifndef COMPILED
+test-in-step test-openflow test-web test-unity: setup-test build
+test-deploy: setup-test
+test-go test-race: compile-go
+test-quic-go: quic-go
+test-unity: compile-unity
+endif
 
 # Compares sound with pictures in real time. Runs alone: starved programs lag.
-test-in-step: setup-test build
+test-in-step:
 	cd client-web && npm run --silent test:e2e sound
 	client-unity/verify/verify.sh in-step
 
@@ -100,31 +112,42 @@ LONGEST := ./tools/holocast ./relay ./capture-server \
 	./tools/dashboards
 
 # Tests of packages wait for processes and timers, so three at a time keep two cores busy.
-GO_TEST := go test -toolexec '$(BACKGROUND)' -p 3 -vet=off $(TEST_ARGS)
+GO_TEST := go test -toolexec '$(LINKING)' -p 3 -vet=off $(TEST_ARGS)
+# Packages to test without and with the race detector.
+UNRACED := $$(go list $(LONGEST) ./... $(if $(RACE),| grep -v -x -F "$$(go list $$(tools/race.sh))"))
+RACED   := $$(tools/race.sh)
 
-test-go: setup-test quic-go
-	GOWORK=off $(BACKGROUND) go build ./...
-	$(BACKGROUND) go vet ./...
-	$(GO_TEST) $$(go list $(LONGEST) ./... $(if $(RACE),| grep -v -x -F "$$(go list $$(tools/race.sh))"))
+compile: compile-go compile-unity
 
-test-race: setup-test quic-go
-	$(GO_TEST) -race $$(tools/race.sh)
+compile-go: setup-test quic-go
+	GOWORK=off go list -export ./... >/dev/null
+	go vet ./...
+	go list -export -test $(UNRACED) >/dev/null
+	$(if $(RACE),go list -export -test -race $(RACED) >/dev/null)
+
+compile-unity: setup-test
+	cd client-unity/native && cargo test --quiet --locked --workspace --profile verify --no-run
+
+test-go:
+	$(GO_TEST) $(UNRACED)
+
+test-race:
+	$(GO_TEST) -race $(RACED)
 
 # quic-go's and webtransport-go's own tests, on the patched trees.
-test-quic-go: quic-go
+test-quic-go:
 	@tools/quicpatch/test.sh $(TEST_ARGS)
 
 # The OpenFlow controller on Open vSwitch; needs Python.
-test-openflow: setup-test build
+test-openflow:
 	netfunc/openflow/test.sh
 
-test-web: setup-test build ## Test the web viewer, also in Chromium
+test-web: ## Test the web viewer, also in Chromium
 	cd client-web && npm run --silent test && npm run --silent test:e2e $(if $(IN_STEP),-- --exclude '**/sound.test.ts')
 
-test-unity: setup-test build ## Test the Unity client without Unity (needs cargo)
-	cd client-unity/native && $(BACKGROUND) cargo test --quiet --locked --workspace --profile verify --no-run
+test-unity: ## Test the Unity client without Unity (needs cargo)
 	$(MAKE) -C client-unity/native --no-print-directory test
-	cd client-unity/native && $(BACKGROUND) cargo build --quiet --locked --profile verify -p capi
+	cd client-unity/native && $(LINKING) cargo build --quiet --locked --profile verify -p capi
 	client-unity/verify/verify.sh
 	$(if $(IN_STEP),,client-unity/verify/verify.sh in-step)
 
@@ -173,7 +196,7 @@ packages: build ## Build the Debian and RPM packages into build/packages
 		mv build/tools/nfpm build/tools/nfpm-$(NFPM_VERSION); }
 	@NFPM_VERSION=$(NFPM_VERSION) deploy/package.sh
 
-test-deploy: setup-test ## Test units, alerts, chart, compose file and Containerfile
+test-deploy: ## Test units, alerts, chart, compose file and Containerfile
 	deploy/check/check.sh $(TEST_ARGS)
 
 test-packages: packages ## Test the packages in a container with systemd (root)
