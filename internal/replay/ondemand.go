@@ -227,8 +227,7 @@ func (x *indexer) add(offset int64, o *recording.Object) {
 // Beyond it, the capture clock was set.
 const maxAstray = time.Second
 
-// retime replaces the arrivals of groups by their capture times, so that groups of several tracks are
-// in step however late they arrived.
+// retime replaces arrivals by capture times, which keeps tracks in step despite different delays.
 func (x *indexer) retime() {
 	x.start = x.r.Info.Start
 	var starts []time.Time

@@ -242,8 +242,7 @@ func TestOnDemandNotOffered(t *testing.T) {
 	}
 }
 
-// Groups of several tracks are offered in step, however late they arrived, unless the capture clock
-// was set.
+// Tracks are in step despite different delays, unless the capture clock was set.
 func TestOnDemandMediaTimes(t *testing.T) {
 	start := time.Unix(1790000000, 0)
 	list := []recording.Object{recordingtest.Catalog(t, "data", "other")}
