@@ -93,7 +93,7 @@ func sweepWAV(t *testing.T) string {
 	return path
 }
 
-// alignedSNR returns the median SNR in dB of 100 ms pieces against sweep. Each piece is aligned on
+// alignedSNR returns the median SNR in dB of 40 ms pieces against sweep. Each piece is aligned on
 // its own, since the estimate of the relay's clock changes during playback on a busy machine.
 func alignedSNR(pcm []float32) float64 {
 	try := func(pcm []float32, from, to, by float64, stride int) (best, at float64) {
@@ -113,7 +113,7 @@ func alignedSNR(pcm []float32) float64 {
 	}
 	_, at := try(pcm, 0, 2, 4e-4, 197)
 	var pieces []float64
-	const piece = opus.SampleRate / 10
+	const piece = opus.SampleRate / 25
 	for from := 0; from+piece <= len(pcm); from += piece {
 		begin := at + float64(from)/opus.SampleRate
 		snr, _ := try(pcm[from:from+piece], begin-1e-3, begin+1e-3, 1e-5, 5)
