@@ -14,6 +14,5 @@ export const launchOptions = (executablePath = chromiumPath): LaunchOptions => (
     "--no-sandbox", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--disable-audio-output", // a fake device, as looking for another one blocks the page
     "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist",
-    "--disable-gpu-compositing", "--disable-gpu-rasterization", // slower than the processor, where the GPU is emulated
   ],
 });
