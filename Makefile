@@ -96,7 +96,8 @@ test: setup-test build compile ## Run all tests
 ifndef COMPILED
 test-in-step test-openflow test-web test-unity: setup-test build
 test-deploy: setup-test
-test-go test-race: compile-go
+test-go: compile-go
+test-race: setup-test quic-go
 test-quic-go: quic-go
 test-unity: compile-unity
 endif
