@@ -223,8 +223,8 @@ func (x *indexer) add(offset int64, o *recording.Object) {
 	}
 }
 
-// maxAstray bounds how far a group's capture time may be from its arrival, for the typical delay.
-// Beyond it, the capture clock was set.
+// maxAstray bounds the difference between a group's delay and the usual one. Beyond it, the capture
+// clock was set.
 const maxAstray = time.Second
 
 // retime replaces arrivals by capture times, which keeps tracks in step despite different delays.
