@@ -56,11 +56,11 @@ func (m *motion) apply(p vec) vec {
 }
 
 func (m *motion) undo(p vec) vec {
-	p = p.sub(m.t)
+	x, y, z := p[0]-m.t[0], p[1]-m.t[1], p[2]-m.t[2]
 	return vec{
-		m.r[0]*p[0] + m.r[3]*p[1] + m.r[6]*p[2],
-		m.r[1]*p[0] + m.r[4]*p[1] + m.r[7]*p[2],
-		m.r[2]*p[0] + m.r[5]*p[1] + m.r[8]*p[2],
+		m.r[0]*x + m.r[3]*y + m.r[6]*z,
+		m.r[1]*x + m.r[4]*y + m.r[7]*z,
+		m.r[2]*x + m.r[5]*y + m.r[8]*z,
 	}
 }
 
@@ -140,16 +140,22 @@ func ellipsoid(on bone, at, radii vec, blend float32) shape {
 // distance returns the signed distance from p to the shape: accurate near the surface, a lower
 // bound elsewhere.
 func (s *shape) distance(p vec) float32 {
+	// Scalars, since Go keeps arrays in memory.
+	x, y, z := p[0]-s.a[0], p[1]-s.a[1], p[2]-s.a[2]
 	if s.radii[0] > 0 {
-		q := p.sub(s.a)
-		n := vec{q[0] / s.radii[0], q[1] / s.radii[1], q[2] / s.radii[2]}
-		g := vec{n[0] / s.radii[0], n[1] / s.radii[1], n[2] / s.radii[2]}
-		k := n.length()
-		return k * (k - 1) / max(g.length(), 1e-6)
+		nx, ny, nz := x/s.radii[0], y/s.radii[1], z/s.radii[2]
+		gx, gy, gz := nx/s.radii[0], ny/s.radii[1], nz/s.radii[2]
+		k := sqrt(nx*nx + ny*ny + nz*nz)
+		return k * (k - 1) / max(sqrt(gx*gx+gy*gy+gz*gz), 1e-6)
 	}
-	q := p.sub(s.a)
-	t := min(max(q.dot(s.axis)*s.inverse, 0), 1)
-	return q.sub(s.axis.scale(t)).length() - mix(s.ra, s.rb, t)
+	t := (x*s.axis[0] + y*s.axis[1] + z*s.axis[2]) * s.inverse
+	if t < 0 {
+		t = 0
+	} else if t > 1 {
+		t = 1
+	}
+	x, y, z = x-s.axis[0]*t, y-s.axis[1]*t, z-s.axis[2]*t
+	return sqrt(x*x+y*y+z*z) - mix(s.ra, s.rb, t)
 }
 
 // body returns the solids of a performer 1.8 m tall in a T-shirt, trousers and shoes.

@@ -72,9 +72,9 @@ const (
 	margin    = 0.045
 
 	// Values are exact within band of the surface, which includes all corners of the cells it
-	// crosses. Any two adjacent samples are within pairBand of their midpoint.
+	// crosses. The samples of a 2×2×2 cube are within 0.87 cells of its middle.
 	band     = 2 * cell
-	pairBand = band + 1.2*cell
+	pairBand = band + 0.87*cell
 )
 
 // fill computes exact distances where the surface may be; elsewhere only their sign matters.
@@ -139,10 +139,11 @@ func (m *mesher) fillConstant(x0, y0, z0, side int, value float32) {
 	}
 }
 
-// cube lists a cell's corners as offsets; edges lists pairs of them.
+// cube lists a cell's corners as offsets, and offsets as distances between samples; edges lists pairs of them.
 var (
-	cube  = [8][3]int{{0, 0, 0}, {1, 0, 0}, {0, 1, 0}, {1, 1, 0}, {0, 0, 1}, {1, 0, 1}, {0, 1, 1}, {1, 1, 1}}
-	edges = [12][2]int{{0, 1}, {2, 3}, {4, 5}, {6, 7}, {0, 2}, {1, 3}, {4, 6}, {5, 7}, {0, 4}, {1, 5}, {2, 6}, {3, 7}}
+	offsets = [8]int{0, 1, nz * nx, nz*nx + 1, nx, nx + 1, nz*nx + nx, nz*nx + nx + 1}
+	cube    = [8][3]int{{0, 0, 0}, {1, 0, 0}, {0, 1, 0}, {1, 1, 0}, {0, 0, 1}, {1, 0, 1}, {0, 1, 1}, {1, 1, 1}}
+	edges   = [12][2]int{{0, 1}, {2, 3}, {4, 5}, {6, 7}, {0, 2}, {1, 3}, {4, 6}, {5, 7}, {0, 4}, {1, 5}, {2, 6}, {3, 7}}
 )
 
 func (m *mesher) blockVertices(f *figure, b int) {
@@ -150,13 +151,14 @@ func (m *mesher) blockVertices(f *figure, b int) {
 	for y := by; y < min(by+blockSide, ny-1); y++ {
 		for z := bz; z < min(bz+blockSide, nz-1); z++ {
 			for x := bx; x < min(bx+blockSide, nx-1); x++ {
-				var v [8]float32
-				inside := 0
-				if abs(m.values[sampleIndex(x, y, z)]) > band {
+				i := sampleIndex(x, y, z)
+				if abs(m.values[i]) > band {
 					continue
 				}
-				for c, o := range cube {
-					v[c] = m.values[sampleIndex(x+o[0], y+o[1], z+o[2])]
+				var v [8]float32
+				inside := 0
+				for c, o := range offsets {
+					v[c] = m.values[i+o]
 					if v[c] < 0 {
 						inside++
 					}
@@ -184,7 +186,7 @@ func (m *mesher) blockVertices(f *figure, b int) {
 					v[2] + v[3] + v[6] + v[7] - v[0] - v[1] - v[4] - v[5],
 					v[4] + v[5] + v[6] + v[7] - v[0] - v[1] - v[2] - v[3],
 				}
-				m.index[sampleIndex(x, y, z)] = int32(len(m.vertices))
+				m.index[i] = int32(len(m.vertices))
 				m.vertices = append(m.vertices, vertex{
 					at:     p,
 					normal: g.scale(1 / max(g.length(), 1e-9)),
