@@ -304,7 +304,7 @@ namespace Holocast.Verify
         {
             int port = Lab.FreePort();
             lab.Relay(port);
-            lab.Start("capture-server", "--source", "synthetic", "--audio", "synthetic", "--http", "",
+            lab.Start("capture-server", "--source", "synthetic", "--fps", "10", "--audio", "synthetic", "--http", "",
                 Url(port, "demo"));
             var stage = new Stage(Url(port, "demo"));
             using (var device = new Device())
