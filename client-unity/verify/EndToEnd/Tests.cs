@@ -303,23 +303,25 @@ namespace Holocast.Verify
                 Check.That(stage.Session.Replayed && stage.Playback.IsLive, "not a shared replay");
                 stage.Until("the replay in the HUD", () => stage.Hud.Text.Contains("Arrival to picture"));
 
-                stage.Playback.Seek(2);
-                stage.Until("the seek", () => !stage.Playback.IsLive && stage.Playback.Position >= 1.9);
+                // The first frames of a slow publisher follow the recording's beginning by seconds.
+                double middle = stage.Playback.Duration / 2;
+                stage.Playback.Seek(middle);
+                stage.Until("the seek", () => !stage.Playback.IsLive && stage.Playback.Position >= middle - 0.1);
                 stage.Playback.Pause();
                 stage.Until("the pause", () => !stage.Playback.Playing);
                 // While paused, neither the position nor the frame changes.
                 stage.Settled("the paused playback", () => (stage.Playback.Position, stage.Statistics().FramesShown));
-                stage.Playback.Seek(2.2);
-                stage.Until("a forward seek while paused", () => Math.Abs(stage.Playback.Position - 2.2) < 0.01
+                stage.Playback.Seek(middle + 0.2);
+                stage.Until("a forward seek while paused", () => Math.Abs(stage.Playback.Position - middle - 0.2) < 0.01
                     && !stage.Playback.Waiting);
                 stage.Settled("the paused playback", () => (stage.Playback.Position, stage.Statistics().FramesShown));
 
-                stage.Playback.Seek(1);
+                stage.Playback.Seek(middle - 1);
                 uint sequence = stage.Points.Views[0].Sequence;
-                stage.Until("a backward seek while paused", () => Math.Abs(stage.Playback.Position - 1) < 0.01
+                stage.Until("a backward seek while paused", () => Math.Abs(stage.Playback.Position - middle + 1) < 0.01
                     && stage.Points.Views[0].Sequence < sequence);
                 stage.Playback.Play();
-                stage.Until("playback", () => stage.Playback.Playing && stage.Playback.Position > 1.5);
+                stage.Until("playback", () => stage.Playback.Playing && stage.Playback.Position > middle - 0.5);
                 stage.Playback.GoLive();
                 stage.Until("the shared replay", () => stage.Playback.IsLive);
                 stage.UntilShown("frames of the shared replay", 5);
@@ -870,24 +872,25 @@ namespace Holocast.Verify
                 stage.Playback.Pause();
                 stage.Until("the pause", () => !stage.Playback.IsLive && !stage.Playback.Playing);
                 double End() => stage.Playback.Duration;
-                double late = Math.Min(3, End() - 0.5);
+                // The first pictures of a slow publisher follow the recording's beginning by seconds.
+                double late = End() - 0.5, early = late - 2;
                 stage.Playback.Seek(late);
                 stage.Until("the seek", () => Math.Abs(stage.Playback.Position - late) < 0.01
                     && !stage.Playback.Waiting);
                 double there = stage.Settled("the paused picture", () => FilmTime(sphere));
-                stage.Playback.Seek(1);
-                stage.Until("a backward seek while paused", () => Math.Abs(stage.Playback.Position - 1) < 0.01
+                stage.Playback.Seek(early);
+                stage.Until("a backward seek while paused", () => Math.Abs(stage.Playback.Position - early) < 0.01
                     && FilmTime(sphere) < there - 0.5);
                 double here = stage.Settled("the paused picture", () => FilmTime(sphere));
-                Check.That(Math.Abs(there - here - (late - 1)) < 0.25, "positions " + F(late - 1)
+                Check.That(Math.Abs(there - here - (late - early)) < 0.25, "positions " + F(late - early)
                     + " s apart show film times " + there + " and " + here + " s");
                 stage.Playback.Play();
-                stage.Until("playback", () => stage.Playback.Position > 2 && FilmTime(sphere) > here + 0.7);
+                stage.Until("playback", () => stage.Playback.Position > early + 1 && FilmTime(sphere) > here + 0.7);
                 stage.Playback.GoLive();
                 stage.Until("the shared replay", () => stage.Playback.IsLive);
                 double time = FilmTime(sphere);
                 stage.Until("pictures of the shared replay", () => Math.Abs(FilmTime(sphere) - time) > 0.3);
-                Console.WriteLine("      a recording of " + F(End()) + " s: seeks " + F(late - 1)
+                Console.WriteLine("      a recording of " + F(End()) + " s: seeks " + F(late - early)
                     + " s apart show film times " + F(there - here) + " s apart");
             }
             finally
