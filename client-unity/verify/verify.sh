@@ -77,7 +77,7 @@ for step in "${steps[@]}"; do
 	in-step)
 		publisher
 		if [[ ! -f $out/linux/Holocast.Verify.dll ]]; then
-			(cd "$root/client-unity/native" && cargo build --quiet --locked --profile verify -p capi)
+			(cd "$root/client-unity/native" && cargo build --quiet --locked --workspace --lib --tests --profile verify)
 			verify build
 		fi
 		run end-to-end "$root" "in step"
