@@ -104,7 +104,7 @@ endif
 
 # Compares sound with pictures in real time. Runs alone: starved programs lag.
 test-in-step:
-	cd client-web && npm run --silent test:e2e sound
+	cd client-web && npm run --silent test:e2e in-step
 	client-unity/verify/verify.sh in-step
 
 # The longest tests, which start before all others.
@@ -146,7 +146,7 @@ test-openflow:
 	netfunc/openflow/test.sh
 
 test-web: ## Test the web viewer, also in Chromium
-	cd client-web && npm run --silent test && npm run --silent test:e2e $(if $(IN_STEP),-- --exclude '**/sound.test.ts')
+	cd client-web && npm run --silent test && npm run --silent test:e2e $(if $(IN_STEP),-- --exclude '**/in-step.test.ts')
 
 test-unity: ## Test the Unity client without Unity (needs cargo)
 	$(MAKE) -C client-unity/native --no-print-directory test
