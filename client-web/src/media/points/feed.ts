@@ -28,13 +28,12 @@ const LATE = 400;
 const SPAN = 10_000;
 /** A capture time that goes back by more than this many ms indicates a restart. */
 const RESTART = 1000;
-/**
- * Pause in the subscription after a late frame, ms. It doubles with each late frame and halves with each timely one.
- */
+/** Margin added to the time that a queue takes to drain, ms. */
 const PAUSE = 500;
-const MAX_PAUSE = 4000;
+/** Maximum duration of a drain, ms. A deeper queue is drained again. */
+const MAX_DRAIN = 3000;
 /** Late frames are shown if nothing else has been shown for this many ms. */
-const STARVED = 5000;
+const STARVED = 1000;
 /** Nominal length of a group of chained objects, ms. */
 const GROUP = 1000;
 /** A group this far below the start comes from a restarted publisher. */
@@ -73,6 +72,8 @@ export class Feed {
   /** Local arrival time and capture time of the newest frame, ms. */
   arrived = localTime();
   captured = 0;
+  /** End of the last drain, local time in ms. Earlier frames were declined. */
+  resumes = 0;
   #pace = new Pace();
   /** Local time from which the page can use a frame; Infinity while it has one. */
   #wanted = 0;
@@ -85,7 +86,6 @@ export class Feed {
   #minTransitBefore = Infinity;
   #windowStart = 0;
   #capturedBefore = 0;
-  #pause = PAUSE;
   /** Local time at which the last frame was passed to the decoder. */
   #given = 0;
   readonly #free: ArrayBuffer[] = [];
@@ -122,6 +122,7 @@ export class Feed {
     this.#minTransit = this.#minTransitBefore = Infinity;
     this.skipped += this.#drop();
     this.arrived = localTime();
+    this.resumes = 0;
   }
 
   /** Holds later frames back by `ms`. */
@@ -208,15 +209,14 @@ export class Feed {
       if (late > LATE) {
         const starved = now - this.#given >= STARVED;
         // Every frame in the queue arrives late. Let the queue drain by declining the groups after it.
-        if (!this.#chain) this.#start(this.#pace.drain(late + this.#pause));
-        else if (!starved) this.#start(group + BigInt(Math.ceil((late + this.#pause) / GROUP)));
-        this.#pause = Math.min(2 * this.#pause, MAX_PAUSE);
+        const duration = Math.min(2 * late + PAUSE, MAX_DRAIN);
+        this.resumes = now + duration;
+        if (!this.#chain) this.#start(this.#pace.drain(duration, this.camera.framerate));
+        else if (!starved) this.#start(group + BigInt(Math.ceil(Math.min(late + PAUSE, MAX_DRAIN) / GROUP)));
         if (!starved) {
           this.skipped += 1 + (this.#chain ? this.#drop() : 0);
           return;
         }
-      } else {
-        this.#pause = Math.max(PAUSE, this.#pause / 2);
       }
     }
     this.#wait(objects, now);

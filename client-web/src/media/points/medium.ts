@@ -357,7 +357,7 @@ export class Points implements Medium {
   silent(now: number): boolean {
     for (const f of this.#feeds.values()) {
       const limit = Math.max(SILENCE, f.camera.framerate > 0 ? (SILENT_FRAMES * 1000) / f.camera.framerate : 0);
-      if (now - f.arrived < limit) return false;
+      if (now - Math.max(f.arrived, f.resumes) < limit) return false;
     }
     return true;
   }

@@ -143,12 +143,13 @@ export class Pace {
   }
 
   /**
-   * The newest frame arrived `late` ms late, behind others in a queue. Returns a new start that
-   * declines frames until twice that time has passed.
+   * Drains a queue by declining the frames of the next `duration` ms. Returns the new start. `framerate` is the track's
+   * nominal rate or 0; frames that arrive in a burst seem to have a higher one.
    */
-  drain(late: number): bigint | undefined {
+  drain(duration: number, framerate = 0): bigint | undefined {
     if (!this.#newest || this.#interval === 0) return undefined;
-    const start = this.#newest.group + BigInt(Math.ceil((2 * late) / this.#interval));
+    const interval = framerate > 0 ? Math.max(this.#interval, 1000 / framerate) : this.#interval;
+    const start = this.#newest.group + BigInt(Math.ceil(duration / interval));
     if (start <= this.#start) return undefined;
     this.#drainedUntil = start;
     return this.#move(start);
