@@ -54,15 +54,19 @@ const coding = { track: "", codec: "avc1", config: undefined, width: 16, height:
 const sphere = {
   video: coding,
   framerate: 10,
-  tiles: Array.from({ length: 8 }, (_, tile) => [{ ...coding, tile, quality: 0, bitrate: 1 }]),
+  tiles: Array.from({ length: 8 }, (_, tile) => [0, 1].map((quality) => ({ ...coding, tile, quality, bitrate: 1 }))),
 } as unknown as Sphere;
 
 class Lab {
   now = 0;
   limit: number | undefined;
   pictures = new Map<number, number>();
+  qualities: number[] = [];
   readonly decoders = new Decoders({
-    picture: (tile) => this.pictures.set(tile, (this.pictures.get(tile) ?? 0) + 1),
+    picture: (tile, quality) => {
+      this.pictures.set(tile, (this.pictures.get(tile) ?? 0) + 1);
+      this.qualities.push(quality);
+    },
     bad: () => {},
     most: (tiles) => (this.limit = tiles),
     now: () => this.now,
@@ -72,17 +76,30 @@ class Lab {
     this.decoders.sphere = sphere;
   }
 
+  /** Receives the frames of a GoP from ID `from` to before `to`. */
+  add(group: number, tile: number, quality: number, to = 10, from = 0): void {
+    for (let id = from; id < to; id++) {
+      this.decoders.add({
+        type: "chunk", run: 0, tile, quality, group: BigInt(group), id, config: undefined,
+        timestamp: 1000 * (group * GOP + id * 100), data: Uint8Array.of(tile),
+      });
+    }
+  }
+
+  /** Feeds all decoders until their queues are empty. Returns the pictures' qualities. */
+  async feed(now: number, moving: boolean): Promise<number[]> {
+    this.qualities = [];
+    for (let i = 0; i < 10; i++) {
+      this.decoders.feed(now, moving);
+      await Promise.resolve();
+    }
+    return this.qualities;
+  }
+
   /** Receives and decodes a GoP of ten frames; returns the tiles with all of their pictures. */
   async gop(group: number, tiles: readonly number[], moving = true): Promise<number[]> {
     this.pictures.clear();
-    for (const tile of tiles) {
-      for (let id = 0; id < 10; id++) {
-        this.decoders.add({
-          type: "chunk", run: 0, tile, quality: 0, group: BigInt(group), id, config: undefined,
-          timestamp: 1000 * (group * GOP + id * 100), data: Uint8Array.of(tile),
-        });
-      }
-    }
+    for (const tile of tiles) this.add(group, tile, 0);
     for (const end = group * GOP + GOP; this.now < end; this.now += 50) {
       this.decoders.feed(this.now, moving);
       await Promise.resolve();
@@ -127,6 +144,57 @@ describe("tile decoders", () => {
     damaged.add(0);
     expect(await lab.gop(0, [BASE, 0, 1, 2])).toEqual([BASE, 1, 2]);
     expect(lab.limit).toBeUndefined();
+  });
+
+  it("keeps a better quality, and the paused picture", async () => {
+    const ten = (quality: number) => Array<number>(10).fill(quality);
+    for (const order of [[0, 1], [1, 0]]) {
+      const lab = new Lab();
+      lab.add(1, 0, 0); // fetched ahead
+      for (const quality of order) lab.add(0, 0, quality);
+      expect(await lab.feed(900, false)).toEqual(ten(1));
+      lab.add(0, 0, 0); // late
+      expect(await lab.feed(900, false)).toEqual([]);
+      expect(await lab.feed(2000, true)).toEqual(ten(0));
+    }
+  });
+
+  it("keeps a better quality that arrives slowly while paused", async () => {
+    const lab = new Lab();
+    lab.add(0, 2, 1, 1);
+    expect(await lab.feed(900, false)).toEqual([1]);
+    lab.add(0, 2, 0);
+    expect(await lab.feed(900, false)).toEqual([]);
+    lab.add(0, 2, 1, 10, 1);
+    expect(await lab.feed(900, false)).toEqual(Array(9).fill(1));
+  });
+
+  it("falls back to a worse quality when the better one ends", async () => {
+    const lab = new Lab();
+    lab.add(0, 0, 1, 4);
+    lab.add(0, 0, 0);
+    expect(await lab.feed(200, true)).toEqual([1, 1, 1, 1]);
+    expect(await lab.feed(400, true)).toEqual([]);
+    expect((await lab.feed(500, true)).length).toBe(8);
+    expect(await lab.feed(900, true)).toEqual([0, 0]);
+  });
+
+  it("begins the next group in time despite chunks of a worse quality", async () => {
+    const lab = new Lab();
+    lab.add(0, 0, 1);
+    lab.add(0, 0, 0);
+    lab.add(1, 0, 1);
+    await lab.feed(200, true);
+    await lab.feed(700, true);
+    expect(await lab.feed(850, true)).toEqual([1]); // the first of the next group
+  });
+
+  it("labels each picture with its own quality", async () => {
+    const lab = new Lab();
+    lab.add(0, 0, 1);
+    lab.add(1, 0, 0);
+    await lab.feed(0, true);
+    expect(await lab.feed(900, true)).toEqual([...Array<number>(7).fill(1), 0, 0]);
   });
 
   it("ignores failures of the base sphere", async () => {

@@ -8,6 +8,10 @@ const AHEAD = 200;
 const MAX_QUEUED = 8;
 /** Maximum number of chunks waiting per tile, which is several GoPs. */
 const MAX_WAITING = 600;
+/** Maximum number of chunks whose pictures are expected. A decoder returns none for damaged chunks. */
+const MAX_DECODING = 64;
+/** A quality ends when its last chunk is this many frame intervals old. Worse chunks of the group then replace it. */
+const TOLERANCE = 1.5;
 /** A tile releases its decoder after this many ms plus this many frames without a chunk. */
 const IDLE = 500;
 const IDLE_FRAMES = 4;
@@ -49,7 +53,7 @@ export class Decoders {
     if (this.ports.now() >= this.#retry) this.#limit(this.#most + 1);
     const idle = now - IDLE - (1000 * IDLE_FRAMES) / (this.sphere?.framerate ?? 30);
     for (const t of this.#tiles.values()) {
-      t.feed(now);
+      t.feed(now, moving);
       if (moving && t.tile !== BASE && t.idle && t.last < idle) t.close();
     }
   }
@@ -100,7 +104,10 @@ export class Decoders {
 class Tile {
   /** Timestamp of the newest chunk passed to the decoder, ms. */
   last = -Infinity;
+  /** In the order of groups, better qualities of a group first. */
   readonly #waiting: Chunk[] = [];
+  /** Newest chunks whose pictures the decoder has not returned. */
+  readonly #decoding: { readonly timestamp: number; readonly quality: number }[] = [];
   #decoder: VideoDecoder | undefined;
   /** True once the decoder has returned a picture. */
   #works = false;
@@ -126,17 +133,31 @@ class Tile {
 
   add(c: Chunk): void {
     if (c.group < this.#group) return;
-    this.#waiting.push(c);
+    const before = (w: Chunk) => w.group < c.group || (w.group === c.group && w.quality >= c.quality);
+    this.#waiting.splice(this.#waiting.findLastIndex(before) + 1, 0, c);
     if (this.#waiting.length > MAX_WAITING) this.#waiting.shift();
   }
 
-  /** Decodes the chunks due soon. `now` is the timestamp currently due, in ms. */
-  feed(now: number): void {
+  /** True for a chunk of a worse quality than the one being decoded, while that one lasts: when paused, forever. */
+  #spare(c: Chunk, now: number, moving: boolean): boolean {
+    const interval = 1000 / (this.decoders.sphere?.framerate ?? 30);
+    const ended = moving && now - this.last > TOLERANCE * interval;
+    return c.group === this.#group && c.quality < this.#quality && !ended;
+  }
+
+  /** Decodes the chunks due soon, but not the next group while paused. `now` is the timestamp currently due, in ms. */
+  feed(now: number, moving: boolean): void {
     this.#skip(now);
+    const early = (c: Chunk) => c.timestamp / 1000 - now > (c.id === 0 && !moving ? 0 : AHEAD);
     while (this.#waiting.length > 0 && (this.#decoder?.decodeQueueSize ?? 0) < MAX_QUEUED) {
       const c = this.#waiting[0]!;
-      if (c.timestamp / 1000 - now > AHEAD) return;
+      if (early(c)) return;
+      // Keep spare chunks until the next group begins.
+      const spare = this.#spare(c, now, moving);
+      const next = spare && this.#waiting.find((w) => w.group > c.group);
+      if (spare && (!next || early(next))) return;
       this.#waiting.shift();
+      if (spare) continue;
       const begins = c.id === 0;
       // Its predecessor is missing.
       if (!begins && (c.group !== this.#group || c.quality !== this.#quality || c.id !== this.#next)) continue;
@@ -144,6 +165,8 @@ class Tile {
         if (begins && !this.#begin(c)) continue;
         this.#next = c.id + 1;
         this.last = c.timestamp / 1000;
+        this.#decoding.push({ timestamp: c.timestamp, quality: c.quality });
+        if (this.#decoding.length > MAX_DECODING) this.#decoding.shift();
         this.#decoder!.decode(
           new EncodedVideoChunk({ type: begins ? "key" : "delta", timestamp: c.timestamp, data: c.data }),
         );
@@ -157,7 +180,8 @@ class Tile {
   #skip(now: number): void {
     let from = 0;
     this.#waiting.forEach((c, i) => {
-      if (c.id === 0 && c.timestamp / 1000 <= now) from = i;
+      const later = i === 0 || c.group > this.#waiting[from]!.group;
+      if (c.id === 0 && c.timestamp / 1000 <= now && later) from = i;
     });
     if (from > 0) this.#waiting.splice(0, from);
   }
@@ -201,7 +225,9 @@ class Tile {
   #output(frame: VideoFrame): void {
     if (!this.#works) this.decoders.tried(this.tile, true);
     this.#works = true;
-    this.decoders.ports.picture(this.tile, this.#quality, frame);
+    const at = this.#decoding.findIndex((c) => c.timestamp === frame.timestamp);
+    const [chunk] = at < 0 ? [] : this.#decoding.splice(at, 1);
+    this.decoders.ports.picture(this.tile, chunk?.quality ?? this.#quality, frame);
   }
 
   #fail(e: unknown): void {
@@ -214,6 +240,8 @@ class Tile {
   /** Releases the decoder until the next group starts. */
   close(): void {
     this.#next = -1;
+    this.#quality = -1;
+    this.#decoding.length = 0;
     if (this.open) this.#decoder!.close();
     this.#decoder = undefined;
   }
