@@ -12,6 +12,7 @@ set -euo pipefail
 
 min_go=1.26
 need=()
+optional=()
 have() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
 want() { have "$1" || need+=("$1"); }
 
@@ -28,6 +29,12 @@ want ffmpeg
 want iproute2
 if [[ "${1:-}" == --test ]]; then
 	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || want chromium
+	# Loads pages in less CPU time. Ubuntu lacks it.
+	have chromium-headless-shell || optional+=(chromium-headless-shell)
+	# Mesa's software OpenGL, for Chromium.
+	want libegl1
+	want libegl-mesa0
+	want libgl1-mesa-dri
 	# The Azure Kinect SDK and the readers of exports come from PyPI; the OpenFlow controller is Python.
 	python3 -m pip --version >/dev/null 2>&1 || want python3-pip
 	python3 -c 'import ensurepip' 2>/dev/null || want python3-venv
@@ -90,17 +97,22 @@ if [[ $(printf '%s\n' "go$min_go" "$version" | sort -V | head -n 1) != "go$min_g
 	exit 1
 fi
 
-if ((${#need[@]})); then
+install() {
+	local as_root=()
 	if ! command -v apt-get >/dev/null; then
-		echo "setup: install the equivalents of these Debian packages: ${need[*]}" >&2
-		exit 1
+		echo "setup: install the equivalents of these Debian packages: $*" >&2
+		return 1
 	fi
-	as_root=()
 	if ((EUID != 0)); then
-		command -v sudo >/dev/null || { echo "setup: run as root, or install: ${need[*]}" >&2; exit 1; }
+		command -v sudo >/dev/null || { echo "setup: run as root, or install: $*" >&2; return 1; }
 		as_root=(sudo)
 	fi
-	echo "setup: installing ${need[*]}"
-	"${as_root[@]}" apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${need[@]}" >/dev/null
-fi
+	echo "setup: installing $*"
+	"${as_root[@]}" apt-get update -qq &&
+		DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+if ((${#need[@]})); then install "${need[@]}"; fi
+for p in "${optional[@]}"; do
+	apt-cache show "$p" >/dev/null 2>&1 || continue # not in this distribution
+	install "$p" || echo "setup: continuing without $p" >&2
+done

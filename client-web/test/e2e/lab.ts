@@ -266,7 +266,7 @@ export class Lab {
   async browser(): Promise<BrowserContext> {
     if (this.#context) return this.#context;
     this.#browser = this.executable
-      ? await chromium.launch(launchOptions(this.executable))
+      ? await chromium.launch(launchOptions(inject("gpu"), this.executable))
       : await chromium.connect(inject("browser"), { timeout: HANG });
     this.#context = await this.#browser.newContext({ viewport: VIEWPORT });
     this.#context.setDefaultTimeout(HANG);

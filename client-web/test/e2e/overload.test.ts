@@ -2,11 +2,11 @@
 import type { Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { Cage } from "./cage.ts";
-import { chromiumPath } from "./launch.ts";
+import { testChromiumPath } from "./launch.ts";
 import { block, freePort, Lab, metric, shows, stats, until, type Program } from "./lab.ts";
 
 const root = process.getuid?.() === 0;
-const cage = root ? new Cage(chromiumPath) : undefined;
+const cage = root ? new Cage(testChromiumPath) : undefined;
 const lab = new Lab(cage?.executable);
 let port: number;
 let receipts: Program;

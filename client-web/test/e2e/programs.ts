@@ -1,10 +1,10 @@
-/** Builds the programs and starts the browser, once for all test files. */
+/** Builds the programs and starts the browser, once for all test files. The configuration selects the GPU. */
 import { execFileSync } from "node:child_process";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { chromium } from "playwright-core";
 import type { TestProject } from "vitest/node";
-import { launchOptions } from "./launch.ts";
+import { launchOptions, type Gpu } from "./launch.ts";
 
 declare module "vitest" {
   interface ProvidedContext {
@@ -12,6 +12,7 @@ declare module "vitest" {
     programs: string;
     /** WebSocket endpoint of the browser. */
     browser: string;
+    gpu: Gpu;
   }
 }
 
@@ -29,7 +30,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const folder = join(root, "build/programs/web"); // kept between runs, to avoid linking unchanged programs again
   execFileSync("go", ["build", "-o", `${folder}/`, ...packages], { cwd, stdio: "inherit" });
   project.provide("programs", folder);
-  const browser = await chromium.launchServer(launchOptions());
+  const browser = await chromium.launchServer(launchOptions(project.getProvidedContext().gpu));
   project.provide("browser", browser.wsEndpoint());
   return () => browser.close();
 }
