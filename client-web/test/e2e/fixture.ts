@@ -17,8 +17,13 @@ export class Fixture {
       this.relay = await this.startRelay();
     });
     afterEach(async ({ task }) => {
-      if (task.result?.state === "fail") await this.#report(task.name);
-      for (const x of this.open.splice(0)) await ("close" in x ? x.close() : x.stop());
+      const failed = task.result?.state === "fail";
+      if (failed) await this.#report(task.name);
+      for (const x of this.open.splice(0)) {
+        if (!("close" in x)) await x.stop();
+        else if (failed) await x.close();
+        else await this.lab.reuse(x);
+      }
     });
     afterAll(() => this.lab.close());
   }

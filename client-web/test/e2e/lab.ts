@@ -16,7 +16,6 @@ export const repo = fileURLToPath(new URL("../../../", import.meta.url));
 const dist = process.env["DIST"] ?? fileURLToPath(new URL("../../dist/", import.meta.url));
 /** Output directories of other test builds, served in addition to the page. */
 const extra = fileURLToPath(new URL("../out/", import.meta.url));
-/** Small because the GPU is emulated, but larger than a phone, where the page hides the statistics. */
 /** Keeps the page's notices, which disappear after some seconds. */
 const KEEP_NOTICES = `
   window.notices = [];
@@ -25,6 +24,7 @@ const KEEP_NOTICES = `
     if (text && text !== window.notices.at(-1)) window.notices.push(text);
   }).observe(document, { subtree: true, childList: true });
 `;
+/** Small because the GPU is emulated, but larger than a phone, where the page hides the statistics. */
 const VIEWPORT = { width: 576, height: 512 };
 
 const types: Record<string, string> = {
@@ -60,7 +60,7 @@ export async function until<T>(what: string, check: () => Promise<T | undefined 
     const v = await check();
     if (v !== undefined && v !== false) return v as T;
     if (Date.now() > end) throw new Error(`timeout: ${what}`);
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await new Promise((resolve) => setTimeout(resolve, 100));
   }
 }
 
@@ -111,6 +111,9 @@ export class Lab {
   /** Requests from the pages to other hosts. */
   readonly foreign: string[] = [];
   readonly errors: string[] = [];
+  /** Pages' init scripts, and blank pages by init script. */
+  readonly #inits = new Map<Page, string>();
+  readonly #blank = new Map<string, Page[]>();
   readonly #blocked: ServerResponse[] = [];
   /** Code to prepend to served scripts whose names start with the key. */
   readonly patches = new Map<string, string>();
@@ -121,6 +124,10 @@ export class Lab {
     this.#web = createServer((req, res) => {
       if (req.url === "/block") {
         this.#blocked.push(res);
+        return;
+      }
+      if (req.url === "/blank") {
+        res.writeHead(200, { "content-type": types[".html"] }).end();
         return;
       }
       const path = normalize(new URL(req.url ?? "/", "http://x").pathname).replace(/\/$/, "/index.html");
@@ -281,8 +288,15 @@ export class Lab {
     return `http://127.0.0.1:${this.webPort}/?${q}${extra}`;
   }
 
-  async page(init?: string): Promise<Page> {
+  /** Returns a blank page that runs `init` before each document's scripts. */
+  async page(init = ""): Promise<Page> {
+    const blank = this.#blank.get(init)?.pop();
+    if (blank) {
+      await blank.bringToFront();
+      return blank;
+    }
     const page = await (await this.browser()).newPage();
+    this.#inits.set(page, init);
     page.on("request", (r) => {
       const u = new URL(r.url());
       if (!["127.0.0.1", "localhost", ""].includes(u.hostname)) this.foreign.push(r.url());
@@ -298,6 +312,16 @@ export class Lab {
     await page.addInitScript(KEEP_NOTICES);
     if (init) await page.addInitScript(init);
     return page;
+  }
+
+  /** Keeps a page for the next test: a page in a new process takes twice the CPU time to load. */
+  async reuse(page: Page): Promise<void> {
+    if (page.isClosed()) return;
+    await page.evaluate(() => sessionStorage.clear());
+    await page.goto(`http://127.0.0.1:${this.webPort}/blank`);
+    await page.setViewportSize(VIEWPORT);
+    const init = this.#inits.get(page)!;
+    this.#blank.set(init, [...(this.#blank.get(init) ?? []), page]);
   }
 
   async close(): Promise<void> {
