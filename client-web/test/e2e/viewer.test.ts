@@ -198,25 +198,26 @@ describe("a live session", () => {
   });
 
   it("receives nothing in a hidden tab", async () => {
-    await fixture.publisher("hidden", ...small, ...reliable);
+    await fixture.publisher("hidden", ...small.slice(0, 4), "--fps", "10", ...reliable);
     const page = await fixture.view(lab.link(fixture.port, "hidden"), hideable);
     await shows(page, 2);
     await hide(page, true);
     const sent = () => metric(fixture.port, "holocast_relay_sent_subgroups_total");
-    let last = -1;
-    await until("the relay to stop sending", async () => {
-      const [before, now] = [last, await sent()];
+    const published = () => metric(fixture.port, "holocast_relay_received_objects_total");
+    let from = await published();
+    let last = await sent();
+    await until("30 frames, none sent by the relay", async () => {
+      const now = await sent();
+      if (now !== last) from = await published();
       last = now;
-      if (before === now) return true;
-      await new Promise((resolve) => setTimeout(resolve, 1500)); // several frame intervals
-      return false;
+      return (await published()) >= from + 30;
     });
     const before = await stats(page);
     expect(before.phase).toBe("live");
     await hide(page, false);
     const after = await shows(page, before.frames + 2);
     const frames = after.per_camera[0]!.sequence - before.per_camera[0]!.sequence;
-    expect(frames).toBeGreaterThan(5);
+    expect(frames).toBeGreaterThan(25);
     // Frames not sent to the hidden tab are not lost. A busy machine may lose some of the others.
     expect(after.frames_lost - before.frames_lost).toBeLessThan(frames / 2);
     expect(after.phase).toBe("live");
