@@ -33,6 +33,7 @@ RELAY, VIEWER = "10.9.0.1", "10.9.0.2"
 TOKEN = "secret-of-the-test"
 TOOLS = ("ip", "ethtool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl", "ovsdb-tool")
 OPENFLOW, REST = 6653, 8480  # ports are free in the namespace
+WINDOW = 50  # packets that fit the socket buffer of a switch's port
 CLONE_NEWNET, SO_RCVBUFFORCE, ETH_P_ALL = 0x40000000, 33, 3  # Linux
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -128,12 +129,12 @@ class Lab:
         self.paths = range(1, paths + 1)
         self.children: list[subprocess.Popen[bytes]] = []
         self.controller: subprocess.Popen[bytes] | None = None
-        self.sent = 0
+        self.sent = self.passed = 0
         try:
             self._network()
             self._start_ovs()
             self.taps = {i: Tap(self.switches, f"p{i}a", sent=True) for i in self.paths}
-            self.arrivals = Tap(self.viewer, "eth0")
+            self.arrivals, self.progress = Tap(self.viewer, "eth0"), Tap(self.viewer, "eth0")
             self.downlink = self._udp(self.relay, RELAY, tos=2)  # ECT(0), as quic-go marks
             self.uplink = self._udp(self.viewer, VIEWER)
         except BaseException:
@@ -245,12 +246,17 @@ class Lab:
     def send(self, packets: int, interval: float = 0.003) -> None:
         """Send numbered packets from the relay to the viewer.
 
-        The rate is low: on a busy machine the user-space datapath loses packets.
+        At most WINDOW packets are in flight: on a busy machine, the switches may stall until their sockets overflow.
         """
         for _ in range(packets):
+            wait("earlier packets", self._fits_window)
             self.downlink.sendto(struct.pack("!I", self.sent) + os.urandom(1000), (VIEWER, 5000))
             self.sent += 1
             time.sleep(interval)
+
+    def _fits_window(self) -> bool:
+        self.passed = max([self.passed, *(s.number + 1 for s in self.progress.read())])
+        return self.sent - self.passed < WINDOW
 
     def request(self, *intervals: float, length: int = 250) -> None:
         """Send uplink packets of an IP length from the viewer, each after an interval."""
