@@ -191,7 +191,6 @@ func (o *output) play(m *sound.Mixer, latency time.Duration) error {
 				o.asked.Store(true)
 				block := unsafe.Slice((*float32)(unsafe.Pointer(&out[0])), int(frames)*sound.Channels)
 				m.Read(block, pace.next(time.Now().Add(latency), int(frames)))
-				clip(block)
 			}
 		},
 		Stop: func() { o.once.Do(func() { close(o.ended) }) },
@@ -221,12 +220,6 @@ func (o *output) close() {
 	}
 	_ = o.ctx.Uninit() // nothing to do about it
 	o.ctx.Free()
-}
-
-func clip(block []float32) {
-	for i, v := range block {
-		block[i] = min(max(v, -1), 1)
-	}
 }
 
 // pacer smooths the times at which a device asks for samples, and so follows the device's clock.

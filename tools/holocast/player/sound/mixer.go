@@ -272,7 +272,7 @@ func (m *Mixer) hold() int64 {
 	return jitter.Postpone(d, m.own)
 }
 
-// Read fills out with stereo samples to be played from a local time on.
+// Read fills out with stereo samples within ±1 to be played from a local time on.
 func (m *Mixer) Read(out []float32, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -296,6 +296,9 @@ func (m *Mixer) Read(out []float32, at time.Time) {
 	}
 	for _, name := range m.names {
 		m.tracks[name].mix(out, now, target, state == Running)
+	}
+	for i, v := range out { // hostile Opus packets decode to far more than full scale
+		out[i] = min(max(v, -1), 1)
 	}
 	if state == Running {
 		m.note()
