@@ -44,12 +44,14 @@ type Recorder struct {
 
 	objects, bytes, records atomic.Uint64
 	joined                  chan struct{}
+	subscribed              chan struct{}
 	failed                  chan struct{} // closed when writing the file fails
 
-	mu     sync.Mutex
-	tracks map[string]*track
-	listed map[string]bool // in the catalog
-	err    error
+	mu      sync.Mutex
+	tracks  map[string]*track
+	listed  map[string]bool // in the catalog
+	pending int             // first subscriptions not answered, of the first catalog's tracks
+	err     error
 }
 
 // track is the state of a track across connections.
@@ -57,6 +59,8 @@ type track struct {
 	name   moqt.TrackName
 	busy   bool           // it has a running subscription
 	newest *moqt.Location // recorded
+	first  *uint64        // group with which the first subscription began; nil if the track had no objects
+	open   map[uint64]int // subgroups being received, by group
 	// catalog handles the objects of the catalog track; nil for other tracks.
 	catalog    func(group uint64, payload []byte, properties ...catalog.Properties)
 	properties moqt.Properties // track properties
@@ -67,12 +71,52 @@ type track struct {
 func New(w *recording.Writer, cfg Config) *Recorder {
 	return &Recorder{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), w: w,
-		joined: make(chan struct{}), failed: make(chan struct{}), tracks: map[string]*track{}, listed: map[string]bool{},
+		joined: make(chan struct{}), subscribed: make(chan struct{}), failed: make(chan struct{}),
+		tracks: map[string]*track{}, listed: map[string]bool{},
 	}
 }
 
 // Joined returns a channel that is closed once the session's catalog has arrived.
 func (r *Recorder) Joined() <-chan struct{} { return r.joined }
+
+// Subscribed returns a channel that is closed once the first catalog's tracks are subscribed to, or refused.
+func (r *Recorder) Subscribed() <-chan struct{} { return r.subscribed }
+
+// Starts returns the group with which the recording of each catalog track began, by track name. Tracks that had no
+// objects then are absent. Call it once Subscribed is closed.
+func (r *Recorder) Starts() map[string]uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	starts := map[string]uint64{}
+	for name, t := range r.tracks {
+		if t.first != nil && r.listed[name] {
+			starts[name] = *t.first
+		}
+	}
+	return starts
+}
+
+// Reached reports whether r has begun the groups in starts, another recorder's Starts, and has no open subgroup of
+// earlier groups.
+func (r *Recorder) Reached(starts map[string]uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, group := range starts {
+		t := r.tracks[name]
+		if t == nil || !t.busy {
+			continue
+		}
+		if t.newest == nil || t.newest.Group < group {
+			return false
+		}
+		for open := range t.open {
+			if open < group {
+				return false
+			}
+		}
+	}
+	return true
+}
 
 // Counts returns the recorded objects, their payload bytes, and the records in the file: one per
 // object, and one per subgroup end that arrived much later.
@@ -145,7 +189,7 @@ func (r *Recorder) claim(name moqt.TrackName) (*track, bool) {
 	defer r.mu.Unlock()
 	t := r.tracks[name.String()]
 	if t == nil {
-		t = &track{name: name}
+		t = &track{name: name, open: map[uint64]int{}}
 		r.tracks[name.String()] = t
 	}
 	if t.busy {
@@ -196,19 +240,23 @@ func (r *Recorder) Record(ctx context.Context, s *moqt.Session) error {
 			r.log.Warn("ignored an invalid catalog", "err", err)
 			return
 		}
-		select {
-		case <-r.joined:
-		default:
-			close(r.joined)
-		}
+		initial := r.join()
 		for _, ct := range current.Tracks {
 			name := connect.TrackName(r.cfg.Namespace, ct)
 			if !started[name.String()] && name.Namespace.HasPrefix(r.cfg.Namespace) && !name.Equal(t.name) {
 				started[name.String()] = true
 				r.listed[name.String()] = true // r.mu is held
 				limits := partsOf(ct)
-				media.Go(func() { x.follow(name, limits) })
+				answered := func(*moqt.Subscription) {}
+				if initial {
+					r.pending++
+					answered = func(sub *moqt.Subscription) { r.answer(name, sub) }
+				}
+				media.Go(func() { x.follow(name, limits, answered) })
 			}
+		}
+		if initial && r.pending == 0 {
+			close(r.subscribed)
 		}
 	}
 	r.mu.Lock()
@@ -224,6 +272,29 @@ func (r *Recorder) Record(ctx context.Context, s *moqt.Session) error {
 		return connect.Final(file)
 	}
 	return err
+}
+
+// join closes joined at the first catalog. It reports whether this is the first. r.mu is held.
+func (r *Recorder) join() bool {
+	select {
+	case <-r.joined:
+		return false
+	default:
+		close(r.joined)
+		return true
+	}
+}
+
+// answer records the start of the first subscription to a track of the first catalog. sub is nil if it was refused.
+func (r *Recorder) answer(name moqt.TrackName, sub *moqt.Subscription) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if sub != nil && sub.Largest != nil {
+		r.tracks[name.String()].first = new(sub.Largest.Group)
+	}
+	if r.pending--; r.pending == 0 {
+		close(r.subscribed)
+	}
 }
 
 func (x *run) followCatalog(t *track) error {
@@ -253,17 +324,21 @@ func (x *run) followCatalog(t *track) error {
 	}
 }
 
-// follow records a track of the catalog. It subscribes again whenever the track's publisher
-// returns.
-func (x *run) follow(name moqt.TrackName, limits parts.Limits) {
+// follow records a track of the catalog. It subscribes again whenever the track's publisher returns. It calls answered
+// after the first attempt, with nil if that failed.
+func (x *run) follow(name moqt.TrackName, limits parts.Limits, answered func(*moqt.Subscription)) {
 	t, ok := x.claim(name)
 	if !ok {
+		answered(nil)
 		return
 	}
 	defer x.release(t)
 	t.parts = limits
-	for {
+	for first := true; ; first = false {
 		sub, err := connect.Subscribe(x.ctx, x.s, name, 0, true)
+		if first {
+			answered(sub)
+		}
 		if err == nil {
 			err = x.receive(sub, t)
 			sub.Cancel()
@@ -325,7 +400,11 @@ func (x *run) receive(sub *moqt.Subscription, t *track) error {
 			}
 			return err
 		}
-		wg.Go(func() { x.read(r, t, name) })
+		x.opened(t, r.Group, 1)
+		wg.Go(func() {
+			defer x.opened(t, r.Group, -1)
+			x.read(r, t, name)
+		})
 	}
 }
 
@@ -412,6 +491,15 @@ func (x *run) fetch(
 		return nil // not available: nothing to record
 	}
 	return err
+}
+
+// opened counts n subgroups of a group as being received.
+func (r *Recorder) opened(t *track, group uint64, n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if t.open[group] += n; t.open[group] == 0 {
+		delete(t.open, group)
+	}
 }
 
 // read records one subgroup and how its stream ended.

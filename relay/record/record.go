@@ -210,7 +210,7 @@ func (r *Recorder) look(now time.Time) {
 	r.free = free
 	cfg, writing := r.cfg, map[string]bool{}
 	for _, s := range r.sessions {
-		if t := s.take(); t != nil {
+		for _, t := range s.takes() {
 			writing[t.path] = true
 		}
 	}
@@ -336,7 +336,7 @@ func (r *Recorder) fail(err error) {
 	r.hold = min(2*r.hold, maxHold)
 	r.log.Error("recording paused until the directory can be written and has space", "dir", r.dir, "err", err)
 	for _, s := range r.sessions {
-		if t := s.take(); t != nil {
+		for _, t := range s.takes() {
 			t.stop()
 		}
 	}
@@ -424,14 +424,16 @@ func (r *Recorder) Stats() (st Stats) {
 		Errors: r.errs.Load(), Bytes: r.bytes, Free: r.free, TooOld: r.tooOld.Load(), TooLarge: r.tooLarge.Load(),
 	}
 	for name, s := range r.sessions {
-		if t := s.take(); t != nil {
+		var recorded uint64
+		for _, t := range s.takes() {
 			n, bytes, _ := t.rec.Counts()
+			recorded += n
 			st.Objects += n
 			st.Written += bytes
 			st.Dropped += t.refused()
-			if n > 0 {
-				st.Sessions = append(st.Sessions, name)
-			}
+		}
+		if recorded > 0 {
+			st.Sessions = append(st.Sessions, name)
 		}
 	}
 	for _, o := range r.library {

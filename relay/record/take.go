@@ -22,6 +22,8 @@ const (
 	maxRetry   = 30 * time.Second
 	// overlap limits how long two files of a session are written while one follows the other.
 	overlap = 10 * time.Second
+	// reordering bounds a stream's delay behind later ones.
+	reordering = time.Second
 )
 
 // session is a session that matches the patterns and has a publisher here.
@@ -33,7 +35,7 @@ type session struct {
 	left time.Time // time at which its publisher left; zero while there is one
 
 	mu      sync.Mutex
-	current *take // nil while nothing is recorded
+	current []*take // one, two while one follows the other, none while nothing is recorded
 }
 
 // take is the recording of a session to one file.
@@ -82,7 +84,7 @@ func (s *session) record(ctx context.Context) {
 		s.set(t)
 		select {
 		case <-t.done:
-			s.set(nil)
+			s.set()
 			s.r.ended(s, t)
 			return
 		case <-tick.C:
@@ -92,30 +94,59 @@ func (s *session) record(ctx context.Context) {
 		}
 		next := s.begin(ctx)
 		if next == nil {
-			s.set(nil)
+			s.set()
 			t.finish()
 			s.r.ended(s, t)
 			return
 		}
-		select {
-		case <-next.rec.Joined():
-		case <-next.done:
-		case <-time.After(overlap):
-		}
+		s.set(t, next)
+		handOver(t, next)
 		t.finish()
+		s.set(next)
 		s.r.ended(s, t)
 		t = next
 	}
 }
 
-func (s *session) set(t *take) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.current = t
+// handOver waits until from has recorded the groups before those with which to begins, at most for overlap.
+func handOver(from, to *take) {
+	limit := time.After(overlap)
+	ready := to.rec.Subscribed()
+	poll := time.NewTicker(50 * time.Millisecond)
+	defer poll.Stop()
+	var rest <-chan time.Time // fires when from has recorded everything
+	for {
+		select {
+		case <-ready:
+			ready = nil
+		case <-poll.C:
+			if ready == nil && rest == nil && from.rec.Reached(to.rec.Starts()) {
+				rest = time.After(reordering)
+			}
+		case <-to.done: // from ends for the same reason
+			select {
+			case <-from.done:
+			case <-limit:
+			}
+			return
+		case <-rest:
+			return
+		case <-from.done:
+			return
+		case <-limit:
+			return
+		}
+	}
 }
 
-// take returns the current take, or nil.
-func (s *session) take() *take {
+func (s *session) set(current ...*take) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current = current
+}
+
+// takes returns the current takes.
+func (s *session) takes() []*take {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.current
