@@ -39,6 +39,9 @@ func (d *toneDecoder) Decode(out []float32, packet []byte) error {
 }
 
 func (d *toneDecoder) Recover(out []float32, next []byte) error {
+	if len(next) != 8 {
+		return errors.New("damaged")
+	}
 	d.write(out, int64(binary.BigEndian.Uint64(next))-1)
 	return nil
 }
