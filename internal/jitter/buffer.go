@@ -254,7 +254,7 @@ func (b *Buffer) start(at, target int64) int {
 	}
 	silence := b.packet
 	if len(b.waiting) > 0 {
-		silence = min(silence, b.waiting[0].Timestamp+target-at)
+		silence = min(silence, max(0, b.waiting[0].Timestamp+target-at))
 	}
 	if samples := int(silence * sampleRate / 1_000_000); samples > 0 {
 		return samples
