@@ -65,9 +65,8 @@ describe("a live session", () => {
     await fixture.publisher("surface", ...small, "--layout", "a", "--descriptions", String(n));
     const page = await fixture.view(lab.link(fixture.port, "surface"));
     await shows(page, 2);
-    const { covered, ssim } = await looksLikeReference(page, "surface", ["--layout", "a"]);
+    const { covered } = await looksLikeReference(page, "surface", ["--layout", "a"]);
     expect(covered).toBeGreaterThan(300);
-    expect(ssim).toBeGreaterThan(0.95);
   });
 
   /** Waits for a picture like internal/render's, or that of the publisher. */
@@ -90,7 +89,8 @@ describe("a live session", () => {
     await until("a picture like the reference", async () => {
       got = await canvasPicture(page);
       difference = compare(got, want, BACKGROUND);
-      return difference.worst < 16 && difference.stray < 0.02;
+      const similar = look === "points" || difference.ssim > 0.95;
+      return similar && difference.worst < 16 && difference.stray < 0.02;
     }).finally(() => console.log(JSON.stringify(difference)));
     return difference;
   }
