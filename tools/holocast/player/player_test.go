@@ -341,10 +341,9 @@ func TestPartialFrames(t *testing.T) {
 	st.frame(0, 5)
 	st.until(p, "the gap", func(r Report) bool { return r.FramesLost == 2 })
 	st.frame(0, 4, 0)
-	r = st.until(p, "the late frame", func(r Report) bool { return r.Frames == 4 })
-	if r.FramesLate != 1 || r.FramesLost != 1 || r.FramesPartial != 2 {
-		t.Errorf("%+v", r)
-	}
+	st.until(p, "the late frame", func(r Report) bool {
+		return r.Frames == 4 && r.FramesLate == 1 && r.FramesLost == 1 && r.FramesPartial == 2
+	})
 }
 
 func TestDamagedObjects(t *testing.T) {
