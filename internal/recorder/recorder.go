@@ -59,7 +59,7 @@ type track struct {
 	name   moqt.TrackName
 	busy   bool           // it has a running subscription
 	newest *moqt.Location // recorded
-	first  *uint64        // group with which the first subscription began; nil if the track had no objects
+	first  *uint64        // group at the start of a subscription from the first catalog; nil if there was none
 	open   map[uint64]int // subgroups being received, by group
 	// catalog handles the objects of the catalog track; nil for other tracks.
 	catalog    func(group uint64, payload []byte, properties ...catalog.Properties)
@@ -89,7 +89,7 @@ func (r *Recorder) Starts() map[string]uint64 {
 	defer r.mu.Unlock()
 	starts := map[string]uint64{}
 	for name, t := range r.tracks {
-		if t.first != nil && r.listed[name] {
+		if t.first != nil {
 			starts[name] = *t.first
 		}
 	}

@@ -112,15 +112,16 @@ func (s *session) record(ctx context.Context) {
 func handOver(from, to *take) {
 	limit := time.After(overlap)
 	ready := to.rec.Subscribed()
+	var starts map[string]uint64 // set once ready
 	poll := time.NewTicker(50 * time.Millisecond)
 	defer poll.Stop()
 	var rest <-chan time.Time // fires when from has recorded everything
 	for {
 		select {
 		case <-ready:
-			ready = nil
+			ready, starts = nil, to.rec.Starts()
 		case <-poll.C:
-			if ready == nil && rest == nil && from.rec.Reached(to.rec.Starts()) {
+			if starts != nil && rest == nil && from.rec.Reached(starts) {
 				rest = time.After(reordering)
 			}
 		case <-to.done: // from ends for the same reason
