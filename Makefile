@@ -114,9 +114,9 @@ LONGEST := ./tools/holocast ./relay ./capture-server \
 	$(addprefix ./tools/lab/bench/,duplication bottleneck hostile relay) \
 	./tools/dashboards
 
-# Tests of packages wait for processes and timers, so three at a time keep two cores busy. The timeout
-# guards against hangs; on a busy machine, the longest package exceeds the default.
-GO_TEST := go test -toolexec '$(LINKING)' -p 3 -vet=off -timeout 30m $(TEST_ARGS)
+# Tests of packages wait for processes and timers, so six at a time keep two cores busy; with the race
+# detector, three. The timeout guards against hangs; on a busy machine, the longest package exceeds the default.
+GO_TEST := go test -toolexec '$(LINKING)' -p $(if $(RACE),3,6) -vet=off -timeout 30m $(TEST_ARGS)
 # Packages to test without and with the race detector.
 UNRACED := $$(go list $(LONGEST) ./... $(if $(RACE),| grep -v -x -F "$$(go list $$(tools/race.sh))"))
 RACED   := $$(tools/race.sh)
