@@ -26,7 +26,8 @@ export CGO_ENABLED := 1
 export GOFLAGS += -tags=grpcnotrace
 
 # Longest first.
-TESTS        := test-web test-unity $(if $(RACE),test-race) test-go test-openflow test-quic-go test-deploy
+FIRST_TESTS  := test-web test-openflow test-quic-go test-deploy
+TESTS        := test-unity $(if $(RACE),test-race) test-go
 
 .DEFAULT_GOAL := help
 # Sources of the web viewer, including its WebAssembly modules.
@@ -85,14 +86,17 @@ setup-test: setup ## Install build and test dependencies (Debian, Ubuntu)
 BACKGROUND   := nice -n 19
 LINKING      := nice -n 5
 
-# Compiles first, as compilers starve tests. Tests wait more than they compute, so three stages run
-# at a time; each prints its output when it ends. RACE=yes runs Go packages that start goroutines
-# with the race detector. WITH adds targets: make test RACE=yes WITH=lint
+# Compiles first, as compilers starve tests. Browsers render in software, hence come next, beside small
+# stages only. Other tests wait more than they compute, so three stages run at a time. Each prints its
+# output when it ends. RACE=yes runs Go packages that start goroutines with the race detector. WITH adds
+# targets: make test RACE=yes WITH=lint
+STAGES := $(MAKE) --no-print-directory --output-sync=recurse COMPILED=yes
 test: setup-test build compile ## Run all tests
-	@echo "three of these at a time: $(TESTS) $(WITH); then test-in-step"
+	@echo "two of these at a time: $(FIRST_TESTS); then three: $(TESTS) $(WITH); then test-in-step"
 	@failed=0; \
-	$(MAKE) --no-print-directory -j 3 --output-sync=recurse COMPILED=yes IN_STEP=later $(TESTS) $(WITH) || failed=1; \
-	$(MAKE) --no-print-directory COMPILED=yes test-in-step || failed=1; exit $$failed
+	$(STAGES) -j 2 IN_STEP=later $(FIRST_TESTS) || failed=1; \
+	$(STAGES) -j 3 IN_STEP=later $(TESTS) $(WITH) || failed=1; \
+	$(STAGES) test-in-step || failed=1; exit $$failed
 
 # The prerequisites of tests, unless they are known to be current.
 ifndef COMPILED
