@@ -32,7 +32,7 @@ const WIDEST = 2.6;
 const SAMPLES = 10;
 
 interface Waiting {
-  /** Oldest first. */
+  /** Oldest first, the better of two qualities last. */
   readonly frames: { readonly frame: VideoFrame; readonly quality: number }[];
   /** Timestamp (µs) and quality of the last picture due, and timestamp of the picture on the GPU. */
   due: number;
@@ -134,8 +134,17 @@ export class VideoView {
     let w = this.#waiting.get(m.tile);
     if (!w)
       this.#waiting.set(m.tile, (w = { frames: [], due: -Infinity, quality: -1, shown: -Infinity, aside: undefined }));
-    w.frames.push(m);
+    // A better quality repeats pictures that wait.
+    let at = w.frames.length;
+    while (at > 0 && this.#isBefore(m.frame, w.frames[at - 1]!.frame.timestamp)) at--;
+    w.frames.splice(at, 0, m);
     if (w.frames.length > MAX_WAITING) w.frames.shift()!.frame.close();
+  }
+
+  /** True for a picture before a timestamp in µs, but not for the next round of a looping replay. */
+  #isBefore(frame: VideoFrame, timestamp: number): boolean {
+    const behind = timestamp - frame.timestamp;
+    return behind > 0 && behind < 2000 * this.sphere!.gop;
   }
 
   #seek(run: number): void {
@@ -167,13 +176,15 @@ export class VideoView {
     if (!this.sphere || !sphere || !this.#due) return false;
     const due = 1000 * mediaTime(this.#due, now); // timestamp, µs
     let changed = false;
+    const { still } = this.#due;
     for (const [tile, w] of this.#waiting) {
       let last: (typeof w.frames)[number] | undefined;
+      // Playback may pause at a position just before the picture already shown.
+      const shown = still !== undefined && w.due > due ? -Infinity : w.due;
       while (w.frames.length > 0 && w.frames[0]!.frame.timestamp <= due) {
         const next = w.frames.shift()!;
         // A better quality starts with pictures older than the one shown.
-        const behind = w.due - next.frame.timestamp;
-        if (behind > 0 && behind < 2000 * this.sphere.gop) next.frame.close();
+        if (this.#isBefore(next.frame, shown)) next.frame.close();
         else {
           last?.frame.close();
           last = next;

@@ -305,7 +305,7 @@ describe("360° video", () => {
       await until("tiles of it", async () => (await video(page))!.viewport_quality > 0.45);
     });
 
-    it("becomes sharp when paused right after opening, and after a seek", async () => {
+    it("becomes sharp when paused right after opening, after a seek, and in mid-playback", async () => {
       open.push(lab.program("holocast", "replay", prepared, `moqt://127.0.0.1:${cinema.port}/early`, "--loop"));
       const page = await cinema.watch("early", "&rate=0.02"); // too low for good tiles
       await until("the playback bar", () => page.locator("#playback").isVisible());
@@ -318,6 +318,10 @@ describe("360° video", () => {
         await best();
       }
       await turn(page, 180, 0);
+      await best();
+      await page.locator("button#play").click();
+      await until("worse tiles", async () => (await video(page))!.viewport_quality < 0.9);
+      await page.locator("button#play").click();
       await best();
     });
 

@@ -169,6 +169,23 @@ describe("tile decoders", () => {
     expect(await lab.feed(900, false)).toEqual(Array(9).fill(1));
   });
 
+  it("returns to a group for a better quality when paused at its end", async () => {
+    const lab = new Lab();
+    lab.add(0, 0, 0);
+    lab.add(1, 0, 0);
+    await lab.feed(700, true);
+    expect(await lab.feed(950, true)).toEqual([0, 0]); // one of the next group
+    expect(await lab.feed(950, false)).toEqual([]);
+    lab.add(0, 0, 1);
+    expect(await lab.feed(950, false)).toEqual(Array(10).fill(1));
+    lab.add(0, 0, 0); // late
+    expect(await lab.feed(950, false)).toEqual([]);
+    await lab.feed(1500, true);
+    expect(await lab.feed(1900, true)).toEqual(Array(2).fill(0));
+    lab.add(0, 0, 1); // the pause is over
+    expect(await lab.feed(1900, false)).toEqual([]);
+  });
+
   it("falls back to a worse quality when the better one ends", async () => {
     const lab = new Lab();
     lab.add(0, 0, 1, 4);

@@ -23,6 +23,8 @@ const video = new Decoders({
   now: localTime,
 });
 
+const feed = (): void => video.feed(mediaTime(due, localTime()), due.still === undefined);
+
 addEventListener("message", (e: MessageEvent<PageToVideo>) => {
   network = e.data.network;
   network.onmessage = ({ data: m }: MessageEvent<ToVideo>) => {
@@ -33,6 +35,7 @@ addEventListener("message", (e: MessageEvent<PageToVideo>) => {
         break;
       case "due":
         due = m;
+        feed(); // a pause precedes its chunks
         break;
       case "drop":
         run = m.run;
@@ -46,4 +49,4 @@ addEventListener("message", (e: MessageEvent<PageToVideo>) => {
     }
   };
 });
-setInterval(() => video.feed(mediaTime(due, localTime()), due.still === undefined), TICK);
+setInterval(feed, TICK);

@@ -116,6 +116,11 @@ class Tile {
   #group = -1n;
   #quality = -1;
   #next = 0;
+  /** The group decoded before this one, and its quality. */
+  #previous = { group: -1n, quality: -1 };
+  /** Decoded chunks of this group while its start is not due. */
+  #ahead: Chunk[] = [];
+  #moving = true;
 
   constructor(
     readonly tile: number,
@@ -132,10 +137,20 @@ class Tile {
   }
 
   add(c: Chunk): void {
-    if (c.group < this.#group) return;
+    if (c.group < this.#group && !this.#goBack(c)) return;
     const before = (w: Chunk) => w.group < c.group || (w.group === c.group && w.quality >= c.quality);
     this.#waiting.splice(this.#waiting.findLastIndex(before) + 1, 0, c);
     if (this.#waiting.length > MAX_WAITING) this.#waiting.shift();
+  }
+
+  /** While paused just before this group, returns to the previous one if a better quality of that begins. */
+  #goBack(c: Chunk): boolean {
+    const { group, quality } = this.#previous;
+    const better = c.group > group || (c.group === group && c.quality > quality);
+    if (this.#moving || this.#ahead.length === 0 || c.id !== 0 || !better) return false;
+    [this.#group, this.#quality, this.#next] = [c.group, -1, -1];
+    this.#waiting.unshift(...this.#ahead.splice(0)); // to be decoded again
+    return true;
   }
 
   /** True for a chunk of a worse quality than the one being decoded, while that one lasts: when paused, forever. */
@@ -148,6 +163,8 @@ class Tile {
   /** Decodes the chunks due soon, but not the next group while paused. `now` is the timestamp currently due, in ms. */
   feed(now: number, moving: boolean): void {
     this.#skip(now);
+    this.#moving = moving;
+    if (this.#ahead.length > 0 && this.#ahead[0]!.timestamp / 1000 <= now) this.#ahead = [];
     const early = (c: Chunk) => c.timestamp / 1000 - now > (c.id === 0 && !moving ? 0 : AHEAD);
     while (this.#waiting.length > 0 && (this.#decoder?.decodeQueueSize ?? 0) < MAX_QUEUED) {
       const c = this.#waiting[0]!;
@@ -165,6 +182,8 @@ class Tile {
         if (begins && !this.#begin(c)) continue;
         this.#next = c.id + 1;
         this.last = c.timestamp / 1000;
+        if (begins && this.last > now) this.#ahead = [c];
+        else if (this.#ahead.length > 0) this.#ahead.push(c);
         this.#decoding.push({ timestamp: c.timestamp, quality: c.quality });
         if (this.#decoding.length > MAX_DECODING) this.#decoding.shift();
         this.#decoder!.decode(
@@ -218,6 +237,7 @@ class Tile {
       });
       this.#configured = key;
     }
+    if (c.group > this.#group) this.#previous = { group: this.#group, quality: this.#quality };
     [this.#group, this.#quality] = [c.group, c.quality];
     return true;
   }
