@@ -86,7 +86,7 @@ setup-test: setup ## Install build and test dependencies (Debian, Ubuntu)
 BACKGROUND   := nice -n 19
 LINKING      := nice -n 5
 
-# Compiles first, as compilers starve tests. Browsers render in software, hence come next, beside small
+# Compiles first, as compilers starve tests. Browsers render in software, so they run next, with small
 # stages only. Other tests wait more than they compute, so three stages run at a time. Each prints its
 # output when it ends. RACE=yes runs Go packages that start goroutines with the race detector. WITH adds
 # targets: make test RACE=yes WITH=lint
