@@ -477,17 +477,26 @@ func TestKilledRecorder(t *testing.T) {
 		!bytes.Equal(c.Calibration, calibration) {
 		t.Errorf("configuration %+v", c)
 	}
-	n := 0
+	n, incomplete := 0, false
 	for ; ; n++ {
 		var c k4amkv.Capture
 		var damage *k4amkv.DamageError
-		if err := r.Next(&c); errors.Is(err, io.EOF) || errors.As(err, &damage) { // the last may be incomplete
+		if err := r.Next(&c); errors.Is(err, io.EOF) || errors.As(err, &damage) {
 			break
 		} else if err != nil {
 			t.Fatal(err)
 		}
+		if incomplete {
+			t.Fatalf("capture %d lacks an image, and is not the last", n-1)
+		}
+		if incomplete = c.Depth == nil || c.IR == nil; incomplete { // the kill may come between the images
+			continue
+		}
 		at := time.Duration(n*1_000_000/30) * time.Microsecond
-		if len(c.Depth) != 320*288 || c.Depth[100] != uint16(n) || c.IR[100] != uint16(n) || c.DepthTime != at {
+		if len(c.Depth) != 320*288 || len(c.IR) != 320*288 {
+			t.Fatalf("capture %d: %d pixels of depth and %d of IR", n, len(c.Depth), len(c.IR))
+		}
+		if c.Depth[100] != uint16(n) || c.IR[100] != uint16(n) || c.DepthTime != at {
 			t.Errorf("capture %d: depth %d and IR %d at %v, want %d at %v", n, c.Depth[100], c.IR[100], c.DepthTime, n, at)
 		}
 	}
