@@ -14,9 +14,13 @@ import (
 	"holocast/internal/origin"
 )
 
+// maxAge is the age at which groups leave the memory of relay and publisher. It is long enough for them to be complete
+// even if the machine pauses for a second.
+const maxAge = 3 * time.Second
+
 // newRun returns the track points of a new run of a publisher.
 func newRun() *origin.Track {
-	return origin.NewTrack(points, wire.AppendKeyValues(nil, connect.NewInstance()), origin.Limits{MaxAge: time.Second})
+	return origin.NewTrack(points, wire.AppendKeyValues(nil, connect.NewInstance()), origin.Limits{MaxAge: maxAge})
 }
 
 // past fetches groups from 1 on and returns the payloads, by group. Groups that are unknown are missing.
@@ -52,7 +56,7 @@ func TestDiskCache(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "cache")
-			args := []string{"--cache-disk-dir", dir, "--cache-max-age", "1s"}
+			args := []string{"--cache-disk-dir", dir, "--cache-max-age", maxAge.String()}
 			p := start(t, args...)
 			tr := newRun()
 			p.publish(tr)
@@ -121,7 +125,7 @@ func (p *process) kill() { p.Kill() }
 func TestDiskCacheDamaged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	args := []string{"--cache-disk-dir", dir, "--cache-max-age", "1s"}
+	args := []string{"--cache-disk-dir", dir, "--cache-max-age", maxAge.String()}
 	p := start(t, args...)
 	tr := newRun()
 	p.publish(tr)
