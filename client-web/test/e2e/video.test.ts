@@ -389,17 +389,22 @@ describe("360° video", () => {
           const nearest = to.toSorted((a, b) => Math.abs(a - t) - Math.abs(b - t))[0];
           return nearest !== undefined && Math.abs(nearest - t) < 250 ? [Math.round(nearest - t)] : [];
         });
-      const { delay, skew } = await until("changes of brightness and tone", async () => {
-        if (own && !(await stats(page)).playback!.playing) await page.locator("button#play").click();
-        const { brightness, tone, heard } = await page.evaluate(() => window.changes!);
-        const [delay, skew] = [distances(tone, heard), distances(brightness, tone)];
-        return delay.length >= 5 && skew.length >= 5 ? { delay, skew } : undefined;
-      });
-      console.log(JSON.stringify({ delay, skew, sound: (await stats(page)).sound }));
       const median = (list: number[]): number => list.toSorted((a, b) => a - b)[list.length >> 1]!;
-      expect(Math.abs(median(delay)), "delay of the sound").toBeLessThan(100);
-      // In live sessions the capture server stamps pictures and sound. The film's brightness and tone change together.
-      if (own) expect(Math.abs(median(skew)), "tone after brightness").toBeLessThan(100);
+      // After a pause of the machine, sound needs time to catch up, so the newest five changes count. In live sessions
+      // the capture server stamps pictures and sound. The film's brightness and tone change together.
+      let delay: number[] = [];
+      let skew: number[] = [];
+      try {
+        await until("sound in sync", async () => {
+          if (own && !(await stats(page)).playback!.playing) await page.locator("button#play").click();
+          const { brightness, tone, heard } = await page.evaluate(() => window.changes!);
+          [delay, skew] = [distances(tone, heard).slice(-5), distances(brightness, tone).slice(-5)];
+          if (delay.length < 5 || skew.length < 5) return false;
+          return Math.abs(median(delay)) < 100 && (!own || Math.abs(median(skew)) < 100);
+        });
+      } finally {
+        console.log(JSON.stringify({ delay, skew, sound: (await stats(page)).sound }));
+      }
       await button.press("Enter");
       await until("silence", async () => !(await stats(page)).sound!.on);
     });
