@@ -214,8 +214,16 @@ describe("a live session", () => {
     });
     const before = await stats(page);
     expect(before.phase).toBe("live");
+    const phases = page.evaluate(() => {
+      const list = new Set<string>();
+      const timer = setInterval(() => list.add(window.holocast!.stats().phase), 5);
+      return new Promise<string[]>((resolve) => {
+        setTimeout(() => (clearInterval(timer), resolve([...list])), 1000);
+      });
+    });
     await hide(page, false);
     const after = await shows(page, before.frames + 2);
+    expect(await phases).toEqual(["live"]);
     const frames = after.per_camera[0]!.sequence - before.per_camera[0]!.sequence;
     expect(frames).toBeGreaterThan(25);
     // Frames not sent to the hidden tab are not lost. A busy machine may lose some of the others.

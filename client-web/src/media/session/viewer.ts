@@ -24,6 +24,8 @@ export const RENDEZVOUS = 10_000;
 const REPORT_INTERVAL = 250;
 /** Time without a catalog, ms, after which the page reports that nothing is published. */
 const CATALOG_WAIT = 1500;
+/** Time, ms, for media to resume after the page is shown again. */
+const RESUME = 3000;
 /** Subscriber priority (§7) of the clock track, the highest. */
 const CLOCK_PRIORITY = 0;
 
@@ -42,6 +44,7 @@ export class Viewer implements Host {
   /** Names of the catalog's tracks, to report if no medium plays them. */
   #others = "";
   #seen = true;
+  #seenSince = 0;
   #bytes = 0;
   #reconnects = 0;
   readonly #lost = { cut: 0, refused: 0, malformed: 0 };
@@ -102,6 +105,7 @@ export class Viewer implements Host {
   setSeen(seen: boolean): void {
     if (seen === this.#seen) return;
     this.#seen = seen;
+    this.#seenSince = localTime();
     if (this.#recording.watched) this.#recording.setSeen(seen);
     else if (seen) for (const m of this.#media) m.follow();
     else for (const m of this.#media) m.leave();
@@ -329,7 +333,8 @@ export class Viewer implements Host {
   #listen(now: number): void {
     if (this.#phase !== "live" && this.#phase !== "silent" && this.#phase !== "encrypted") return;
     const present = this.#media.filter((m) => m.present);
-    const silent = present.length > 0 && this.#seen && !this.#recording.watched && present.every((m) => m.silent(now));
+    const expected = this.#seen && now - this.#seenSince > RESUME && !this.#recording.watched;
+    const silent = expected && present.length > 0 && present.every((m) => m.silent(now));
     const missing = this.#encryption?.missing;
     if (silent) this.#enter(missing === undefined ? "silent" : "encrypted", missing ?? "");
     else if (this.#phase !== "live" && present.length > 0) this.settle();
