@@ -3,6 +3,7 @@
 package fastpath
 
 import (
+	"errors"
 	"os"
 	"reflect"
 	"slices"
@@ -27,12 +28,18 @@ func TestMeasure(t *testing.T) {
 	for _, way := range Ways {
 		t.Run(way, func(t *testing.T) {
 			const viewers = 2
-			m, err := measure(t.Context(), relay, way, Idle, viewers, time.Second)
-			if err != nil {
-				t.Fatal(err)
+			var m measured
+			for range 10 { // a stalled machine may deliver few packets
+				o, err := measure(t.Context(), relay, way, Idle, viewers, time.Second)
+				if err != nil && !errors.Is(err, errNoneForwarded) {
+					t.Fatal(err)
+				}
+				if m.add(o); len(m.delays) >= 100 {
+					break
+				}
 			}
-			if len(m.delays) < 100 { // a busy machine sends fewer
-				t.Errorf("only %d packets measured", len(m.delays))
+			if len(m.delays) < 100 {
+				t.Fatalf("only %d packets measured", len(m.delays))
 			}
 			if slices.Min(m.delays) < 0 {
 				t.Errorf("a packet left %v µs before it arrived", -slices.Min(m.delays))

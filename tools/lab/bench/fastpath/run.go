@@ -169,6 +169,8 @@ func runPackets(ctx context.Context, o Options, relay string) (Result, error) {
 	return r, nil
 }
 
+var errNoneForwarded = errors.New("none forwarded")
+
 // measure measures one cell.
 func measure(ctx context.Context, relay, way, load string, viewers int, length time.Duration) (_ measured, err error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -235,7 +237,7 @@ func measure(ctx context.Context, relay, way, load string, viewers int, length t
 	}
 	m.cpu, m.cpuKnown = (after.cpu - before.cpu).Seconds(), after.known
 	if len(m.delays) == 0 {
-		return measured{}, fmt.Errorf("none of %d packets were forwarded", m.lost)
+		return measured{}, fmt.Errorf("%d packets arrived at the relay: %w", m.lost, errNoneForwarded)
 	}
 	return m, nil
 }
