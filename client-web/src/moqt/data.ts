@@ -288,6 +288,13 @@ export function parseDatagram(b: Uint8Array): Datagram | null {
   }
 }
 
+/** Encodes a datagram that the peer discards (§11.5.2). */
+export function encodePadding(): Uint8Array<ArrayBuffer> {
+  const w = new Writer();
+  w.varint(DATAGRAM_PADDING);
+  return w.finish();
+}
+
 /** Encodes an object as a datagram. */
 export function encodeDatagram(
   alias: bigint,

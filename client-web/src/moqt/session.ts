@@ -9,7 +9,7 @@ import {
   violation, WireError,
 } from "./codes.ts";
 import {
-  encodeDatagram, FetchParser, parseDatagram, readStreamHeader, SubgroupParser,
+  encodeDatagram, encodePadding, FetchParser, parseDatagram, readStreamHeader, SubgroupParser,
   type Datagram, type ObjectHeader, type ObjectSink, type ObjectStatus, type StreamHeader,
 } from "./data.ts";
 import {
@@ -42,6 +42,9 @@ import {
 } from "./message.ts";
 import { MAX_SEALING, type ObjectOpener, type OpenedObject, type Opener } from "./opener.ts";
 import { QMuxSocket, StreamReset, type Bidirectional, type Transport } from "./qmux.ts";
+
+/** Silence of the peer after which a session sends padding, ms. */
+const KEEP_ALIVE = 1000;
 
 /** ALPN identifiers of the supported drafts (§3.1), preferred first. */
 export const PROTOCOLS: readonly string[] = versions.map(protocolOf);
@@ -448,6 +451,7 @@ export class Session {
   #control: WritableStreamDefaultWriter<Uint8Array> | undefined;
   readonly #datagrams: WritableStreamDefaultWriter<Uint8Array>;
   #datagramsQueued = 0;
+  #keepAlive: ReturnType<typeof setInterval> | undefined;
   #over: SessionError | undefined;
   #end!: (e: SessionError) => void;
   #leave!: (uri: string) => void;
@@ -505,6 +509,7 @@ export class Session {
     void s.#acceptUni();
     void s.#acceptBidi();
     void s.#acceptDatagrams();
+    if (!s.tcp) s.#keepAlive = setInterval(() => s.#keep(), KEEP_ALIVE);
     try {
       const control = await transport.createUnidirectionalStream({ sendOrder: 1000 } as WebTransportSendStreamOptions);
       s.#control = control.getWriter();
@@ -535,6 +540,7 @@ export class Session {
   #shutdown(why: SessionError): void {
     if (this.#over) return;
     this.#over = why;
+    clearInterval(this.#keepAlive);
     try {
       this.transport.close({ closeCode: why.code, reason: why.reason.slice(0, 256) });
     } catch {
@@ -559,6 +565,14 @@ export class Session {
         new SessionError(SessionCode.INTERNAL_ERROR, e instanceof Error ? e.message : "connection lost", true),
       );
     }
+  }
+
+  /**
+   * Sends padding while the peer is silent. A viewer that receives nothing acknowledges nothing, so a
+   * relay would never learn its new address after a NAT rebinding. Browsers ping every 15 s only.
+   */
+  #keep(): void {
+    if (performance.now() - this.heard >= KEEP_ALIVE) this.sendDatagram(encodePadding());
   }
 
   async #acceptUni(): Promise<void> {

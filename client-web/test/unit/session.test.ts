@@ -2,6 +2,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { Encryption, parseKeys } from "../../src/media/session/encryption.ts";
 import { Writer } from "../../src/moqt/bytes.ts";
+import { encodePadding, parseDatagram } from "../../src/moqt/data.ts";
 import { MessageType } from "../../src/moqt/message.ts";
 import { Session, type ReceivedObject } from "../../src/moqt/session.ts";
 import { hex, objects, unhex } from "./sealed.ts";
@@ -29,7 +30,14 @@ class Relay {
   readonly protocol = "moqt-22";
   readonly ready = Promise.resolve();
   readonly closed = new Promise<WebTransportCloseInfo>(() => {});
-  readonly datagrams = { readable: new ReadableStream(), writable: new WritableStream(), incomingHighWaterMark: 0 };
+  #datagrams!: ReadableStreamDefaultController<Uint8Array>;
+  /** Datagrams from the viewer. */
+  readonly sent: Uint8Array[] = [];
+  readonly datagrams = {
+    readable: new ReadableStream<Uint8Array>({ start: (c) => void (this.#datagrams = c) }),
+    writable: new WritableStream<Uint8Array>({ write: (b) => void this.sent.push(b) }),
+    incomingHighWaterMark: 0,
+  };
   readonly incomingBidirectionalStreams = new ReadableStream();
   #streams!: ReadableStreamDefaultController<ReadableStream<Uint8Array>>;
   readonly incomingUnidirectionalStreams = new ReadableStream<ReadableStream<Uint8Array>>({
@@ -41,6 +49,11 @@ class Relay {
   constructor() {
     relay = this;
     this.open().send((w) => message(w, MessageType.SETUP, []));
+  }
+
+  /** Sends a datagram of padding. */
+  pad(): void {
+    this.#datagrams.enqueue(encodePadding());
   }
 
   /** Opens a stream to the viewer. */
@@ -68,6 +81,31 @@ function message(w: Writer, type: number, fields: readonly (number | bigint)[]):
   w.u8(b.length & 0xff);
   w.raw(b);
 }
+
+describe("a session whose relay is silent", () => {
+  beforeEach(() => {
+    vi.useFakeTimers();
+    vi.stubGlobal("WebTransport", Relay);
+  });
+  afterEach(() => {
+    vi.unstubAllGlobals();
+    vi.useRealTimers();
+  });
+
+  it("sends padding until the relay is heard or the session ends", async () => {
+    const s = await Session.connect("https://relay.example/");
+    for (let i = 0; i < 5; i++) {
+      await vi.advanceTimersByTimeAsync(500);
+      relay.pad();
+    }
+    expect(relay.sent).toEqual([]);
+    await vi.advanceTimersByTimeAsync(3500);
+    expect(relay.sent.map(parseDatagram)).toEqual([null, null, null]);
+    s.close();
+    await vi.advanceTimersByTimeAsync(5000);
+    expect(relay.sent).toHaveLength(3);
+  });
+});
 
 describe("a subscription that requests a fill", () => {
   const v = objects[0]!;
