@@ -25,11 +25,7 @@ type conditions struct {
 	move                          time.Duration // interval between address changes; 0 = never
 }
 
-// Constants of the path.
-const (
-	overtaken = 5 * time.Millisecond // maximum delay of a reordered packet
-	forgotten = time.Second          // lifetime of an old address
-)
+const overtaken = 5 * time.Millisecond // maximum delay of a reordered packet
 
 func main() {
 	var c conditions
@@ -163,7 +159,7 @@ func (p *path) place(f *flow) error {
 	f.back = c
 	f.mu.Unlock()
 	if old != nil {
-		time.AfterFunc(forgotten, func() { _ = old.Close() })
+		_ = old.Close()
 	}
 	p.wg.Go(func() {
 		for b := make([]byte, 1<<16); ; {
