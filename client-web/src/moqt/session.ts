@@ -569,7 +569,7 @@ export class Session {
 
   /**
    * Sends padding while the peer is silent. A viewer that receives nothing acknowledges nothing, so a
-   * relay would never learn its new address after a NAT rebinding. Browsers ping every 15 s only.
+   * relay would never learn its new address after a NAT rebinding. Chromium pings only every 15 s.
    */
   #keep(): void {
     if (performance.now() - this.heard >= KEEP_ALIVE) this.sendDatagram(encodePadding());
